@@ -1,0 +1,36 @@
+# Two commands set everything up on a fresh machine; each keeps its own environment.
+#   make demo   describe the embedded benchmark and score predictions on it
+#   make test   style, types and every test
+PYTHON ?= python3
+VENVS := .venvs
+
+.PHONY: demo test check fix clean
+
+demo: $(VENVS)/demo/ready
+	$(VENVS)/demo/bin/python examples/demo.py
+
+test: check
+	$(VENVS)/test/bin/python -m pytest -n auto --dist worksteal
+
+check: $(VENVS)/test/ready
+	$(VENVS)/test/bin/ruff check .
+	$(VENVS)/test/bin/ruff format --check .
+	$(VENVS)/test/bin/mypy
+
+fix: $(VENVS)/test/ready
+	$(VENVS)/test/bin/ruff check --fix .
+	$(VENVS)/test/bin/ruff format .
+
+clean:
+	rm -rf $(VENVS) dist build
+
+# An environment is ready once its install ended well; an interrupted install starts again.
+$(VENVS)/demo/ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(VENVS)/demo
+	$(VENVS)/demo/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,images]'
+	touch $@
+
+$(VENVS)/test/ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(VENVS)/test
+	$(VENVS)/test/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@

@@ -1,0 +1,10 @@
+"""polarbear: incremental learning with coarse and fine labels."""
+
+from polarbear.hierarchy import Hierarchy
+from polarbear.schedule import Schedule
+from polarbear.split import SplitRule
+from polarbear.stream import Stream, Task, View
+
+__version__ = "0.1.0"
+
+__all__ = ["Hierarchy", "Schedule", "SplitRule", "Stream", "Task", "View"]

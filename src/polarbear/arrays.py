@@ -1,0 +1,19 @@
+"""Names for the array types used everywhere, and arrays that nobody can change."""
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.intp]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Pixels = NDArray[np.uint8]
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
+    """Give the array itself, made read-only."""
+    array.flags.writeable = False
+    return array

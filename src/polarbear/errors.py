@@ -1,0 +1,45 @@
+"""The few exceptions polarbear raises itself.
+
+Every message says what came, what is allowed, the nearest valid name and the remedy.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class PolarbearError(ValueError):
+    """Anything polarbear refuses: catch this to catch them all."""
+
+
+class UnknownNameError(PolarbearError):
+    """A name that is in no list: of a benchmark, class, method, metric or setting."""
+
+
+class HierarchyError(PolarbearError):
+    """Class names and parents that do not form a forest."""
+
+
+class ScheduleError(PolarbearError):
+    """Tasks that do not fit their hierarchy."""
+
+
+class DataError(PolarbearError):
+    """Files or arrays that are missing, damaged or of the wrong shape."""
+
+
+class PredictionError(PolarbearError):
+    """Predictions that do not fit the images they are for."""
+
+
+def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownNameError:
+    """Give the error for a wrong name, with the nearest valid one and the list.
+
+    >>> print(unknown_name("benchmark", "irc-cifar", ["iirc-cifar", "iirc-shapes"]))
+    unknown benchmark 'irc-cifar': did you mean 'iirc-cifar'? Valid: iirc-cifar, iirc-shapes
+    """
+    names = sorted(valid)
+    lower = {n.lower(): n for n in names}
+    near = get_close_matches(str(name).lower(), lower, n=1, cutoff=0.5)
+    hint = f"did you mean {lower[near[0]]!r}? " if near else ""
+    shown = ", ".join(names[:20]) + (f", … ({len(names)} in all)" if len(names) > 20 else "")
+    return UnknownNameError(f"unknown {kind} {name!r}: {hint}Valid: {shown}")

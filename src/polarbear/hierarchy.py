@@ -1,0 +1,258 @@
+"""Class names and their parents: a forest of any depth."""
+
+import csv
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polarbear.arrays import Bools, Ints, frozen
+from polarbear.errors import HierarchyError, unknown_name
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Which classes there are and which class each belongs to.
+
+    ``names[i]`` is a class, ``parents[i]`` the number of the class above it, or -1 for none.
+    Images carry leaves: classes without children. A class has at most one parent, so that
+    "which images does it get" has one answer.
+
+    >>> h = Hierarchy.from_children({"bear": ["polar bear", "brown bear"]}, alone=["lamp"])
+    >>> h.labels_of("polar bear")
+    ('bear', 'polar bear')
+    >>> h.superclasses
+    ('bear',)
+    """
+
+    names: tuple[str, ...]
+    parents: tuple[int, ...]
+    titles: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a forest."""
+        if not self.names:
+            raise HierarchyError("a hierarchy needs at least one class; none was given")
+        if len(self.names) != len(self.parents):
+            raise HierarchyError(
+                f"{len(self.names)} names but {len(self.parents)} parents: give one each"
+            )
+        _refuse_bad_names(self.names)
+        _refuse_bad_parents(self.names, self.parents)
+
+    @classmethod
+    def from_parents(
+        cls,
+        parents: Mapping[str, str | None] | Iterable[tuple[str, str | None]],
+        titles: Mapping[str, str] | None = None,
+    ) -> "Hierarchy":
+        """Build from (class, its parent or None); a parent need not have a line of its own."""
+        pairs = list(parents.items() if isinstance(parents, Mapping) else parents)
+        given = _first_parent(pairs)
+        names = list(
+            dict.fromkeys(n for child, up in pairs for n in ((up, child) if up else (child,)))
+        )
+        number = {name: i for i, name in enumerate(names)}
+        up_of = tuple(number[up] if (up := given.get(name)) else -1 for name in names)
+        return cls(tuple(names), up_of, titles or {})
+
+    @classmethod
+    def from_children(
+        cls,
+        children: Mapping[str, Any],
+        alone: Iterable[str] = (),
+        titles: Mapping[str, str] | None = None,
+    ) -> "Hierarchy":
+        """Build from superclass → subclasses (a list, or a mapping for more levels)."""
+        pairs = [*_walk(children, None), *((name, None) for name in alone)]
+        return cls.from_parents(pairs, titles)
+
+    @classmethod
+    def flat(cls, names: Iterable[str], titles: Mapping[str, str] | None = None) -> "Hierarchy":
+        """Build classes without superclasses: plain class-incremental learning."""
+        return cls.from_parents([(name, None) for name in names], titles)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Hierarchy":
+        """Read a ``.toml`` file (``[tree]``, ``alone``, ``[titles]``) or a ``.csv`` (class,parent).
+
+        TOML::
+
+            alone = ["lamp"]
+            [tree]
+            bear = ["polar bear", "brown bear"]
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise HierarchyError(f"no hierarchy file at {path}")
+        if path.suffix == ".toml":
+            return _from_toml(path)
+        if path.suffix == ".csv":
+            return _from_csv(path)
+        raise HierarchyError(f"{path}: a hierarchy is a .toml or a .csv file, not {path.suffix!r}")
+
+    def __len__(self) -> int:
+        """Count the classes."""
+        return len(self.names)
+
+    @cached_property
+    def number(self) -> dict[str, int]:
+        """Class name → its number."""
+        return {name: i for i, name in enumerate(self.names)}
+
+    def index(self, name: str) -> int:
+        """Give a class's number, or an error with the nearest name."""
+        try:
+            return self.number[name]
+        except KeyError:
+            raise unknown_name("class", name, self.names) from None
+
+    def title(self, name: str) -> str:
+        """Give a class's name as people write it: ``n02134084`` → ``ice bear``."""
+        return self.titles.get(name, name.replace("_", " "))
+
+    @cached_property
+    def parent_array(self) -> Ints:
+        """Parent numbers, -1 for none: (c,)."""
+        return frozen(np.array(self.parents, dtype=np.intp))
+
+    @cached_property
+    def depth(self) -> Ints:
+        """Steps from each class up to its root: (c,)."""
+        return frozen(self.closure.sum(axis=1) - 1)
+
+    @cached_property
+    def closure(self) -> Bools:
+        """Labels implied by each class: ``closure[i, j]`` if j is i or above i: (c, c)."""
+        closure = np.eye(len(self), dtype=bool)
+        up = self.parent_array.copy()
+        while (rows := np.flatnonzero(up >= 0)).size:
+            closure[rows, up[rows]] = True
+            up[rows] = self.parent_array[up[rows]]
+        return frozen(closure)
+
+    @cached_property
+    def is_leaf(self) -> Bools:
+        """Whether nothing is below each class: (c,)."""
+        leaf = np.ones(len(self), dtype=bool)
+        leaf[self.parent_array[self.parent_array >= 0]] = False
+        return frozen(leaf)
+
+    @cached_property
+    def leaf_counts(self) -> Ints:
+        """Leaves at or below each class: (c,)."""
+        return frozen(self.closure[self.is_leaf].sum(axis=0))
+
+    @cached_property
+    def leaves(self) -> tuple[str, ...]:
+        """Classes that images carry."""
+        return tuple(name for name, leaf in zip(self.names, self.is_leaf, strict=True) if leaf)
+
+    @cached_property
+    def superclasses(self) -> tuple[str, ...]:
+        """Classes with others below them."""
+        return tuple(name for name, leaf in zip(self.names, self.is_leaf, strict=True) if not leaf)
+
+    def parent(self, name: str) -> str | None:
+        """Give the class above, or None."""
+        up = self.parents[self.index(name)]
+        return None if up < 0 else self.names[up]
+
+    def children(self, name: str) -> tuple[str, ...]:
+        """Give the classes right below."""
+        i = self.index(name)
+        return tuple(n for n, up in zip(self.names, self.parents, strict=True) if up == i)
+
+    def labels_of(self, leaf: str) -> tuple[str, ...]:
+        """Give every label of an image of this class, from the top down."""
+        path: list[str] = []
+        up: str | None = leaf
+        while up is not None:
+            path.append(up)
+            up = self.parent(up)
+        return tuple(reversed(path))
+
+
+def _refuse_bad_names(names: tuple[str, ...]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise HierarchyError(f"a class name must be a non-empty text, not {name!r}")
+        if name in seen:
+            raise HierarchyError(f"class {name!r} is doubled: name every class once")
+        seen.add(name)
+
+
+def _refuse_bad_parents(names: tuple[str, ...], parents: tuple[int, ...]) -> None:
+    for i, up in enumerate(parents):
+        if not -1 <= up < len(names):
+            raise HierarchyError(
+                f"class {names[i]!r} has parent number {up}; valid: -1 (none) to {len(names) - 1}"
+            )
+    done: set[int] = set()
+    for i in range(len(parents)):
+        path: list[int] = []
+        while i >= 0 and i not in done:
+            if i in path:
+                circle = " → ".join(names[k] for k in [*path[path.index(i) :], i])
+                raise HierarchyError(f"a cycle: {circle}. A class cannot lie above itself")
+            path.append(i)
+            i = parents[i]
+        done.update(path)
+
+
+def _first_parent(pairs: list[tuple[str, str | None]]) -> dict[str, str | None]:
+    given: dict[str, str | None] = {}
+    for child, up in pairs:
+        if child in given:
+            raise HierarchyError(
+                f"class {child!r} is doubled: under {given[child] or 'nothing'!r} and under "
+                f"{up or 'nothing'!r}. A class has one parent, so that it is clear which images "
+                "it gets; give the second one a name of its own"
+            )
+        given[child] = up
+    return given
+
+
+def _walk(tree: Mapping[str, Any], up: str | None) -> Iterator[tuple[str, str | None]]:
+    for name, below in tree.items():
+        yield name, up
+        if isinstance(below, Mapping):
+            yield from _walk(below, name)
+        elif isinstance(below, str) or not isinstance(below, Iterable):
+            raise HierarchyError(f"below {name!r} comes a list of classes, not {below!r}")
+        else:
+            for child in below:
+                yield child, name
+
+
+def _from_toml(path: Path) -> Hierarchy:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise HierarchyError(f"{path} is not valid TOML: {error}") from error
+    for key in content:
+        if key not in ("tree", "alone", "titles"):
+            raise unknown_name(f"key in {path}", key, ("tree", "alone", "titles"))
+    return Hierarchy.from_children(
+        content.get("tree", {}), content.get("alone", ()), content.get("titles", {})
+    )
+
+
+def _from_csv(path: Path) -> Hierarchy:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file)
+        if not rows.fieldnames or not {"class", "parent"} <= set(rows.fieldnames):
+            raise HierarchyError(
+                f"{path}: the first line must name the columns class,parent (and title, if you "
+                f"like); it is {','.join(rows.fieldnames or ())!r}"
+            )
+        lines = list(rows)
+    titles = {line["class"]: line["title"] for line in lines if line.get("title")}
+    return Hierarchy.from_parents(
+        [(line["class"], line["parent"] or None) for line in lines], titles
+    )

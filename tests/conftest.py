@@ -1,0 +1,65 @@
+"""Fixtures for tests that need real data: they skip, naming the reason, where it is absent."""
+
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+def _need(path: Path) -> Path:
+    if not path.exists():
+        pytest.skip(f"needs {path.name} in ../shared/data, which is not on this machine")
+    return path
+
+
+def _once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
+    """A folder that all workers of one test run share."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if base.name.startswith("popen-") else base
+    return shared / name
+
+
+@pytest.fixture(scope="session")
+def cifar_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that holds the official ``cifar-100-python`` files."""
+    script = _need(SHARED / "unpack_cifar100.py")
+    root = _once(tmp_path_factory, "cifar")
+    with _lock(root):
+        if not (root / "complete").exists():
+            subprocess.run([sys.executable, script, root], check=True, capture_output=True)
+            (root / "complete").touch()
+    return root
+
+
+@pytest.fixture(scope="session")
+def imagenet_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real ImageNet images of all 1,000 wnids: ``train/<wnid>/`` (4 each), ``val/<wnid>/`` (2)."""
+    archive = _need(SHARED / "imagenet-sample.tar")
+    root = _once(tmp_path_factory, "imagenet")
+    with _lock(root):
+        if not (root / "complete").exists():
+            with tarfile.open(archive) as tar:
+                tar.extractall(root, filter="data")
+            (root / "complete").touch()
+    return root / "imagenet-sample"
+
+
+class _lock:  # noqa: N801
+    """Lets one test worker unpack while the others wait."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "lock"
+
+    def __enter__(self) -> None:
+        import fcntl
+
+        self.file = self.path.open("w")
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
