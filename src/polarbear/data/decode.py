@@ -1,0 +1,196 @@
+"""Image files, decoded when they are asked for.
+
+Needs Pillow: ``pip install 'polarbear[images]'``.
+"""
+
+import io
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from polarbear.arrays import Ints, Pixels
+from polarbear.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+class EncodedImages(Protocol):
+    """Encoded images by row number: a folder of files or one packed file."""
+
+    def __len__(self) -> int:
+        """Count the images."""
+        ...
+
+    def encoded(self, row: int) -> bytes:
+        """Give an image as it is stored: JPEG, PNG or WebP."""
+        ...
+
+    def name(self, row: int) -> str:
+        """Give an image's file name."""
+        ...
+
+    def where(self, row: int) -> str:
+        """Say where an image is stored, for messages."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class LazyImages:
+    """Images by row number, decoded on access.
+
+    With ``size`` s each image is resized until its short side is s and cut to the middle (s, s);
+    without, images come at their own size, and a batch needs equal ones. ``workers`` threads
+    decode a batch (default: one a processor, 16 at most).
+    """
+
+    files: EncodedImages
+    size: int | None = None
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a size or a number of workers below 1, and a missing Pillow."""
+        for name in ("size", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise DataError(f"{name} counts from 1; it is {value}")
+        need_pillow()
+
+    def __len__(self) -> int:
+        """Count the images."""
+        return len(self.files)
+
+    def __getitem__(self, rows: Any) -> Pixels:
+        """Give images (n, h, w, 3) for (n,) row numbers or a slice; (h, w, 3) for one number."""
+        if isinstance(rows, (int, np.integer)):
+            return self._decoded(int(_row_numbers([rows], len(self))[0]))
+        numbers = _row_numbers(rows, len(self))
+        if not len(numbers):
+            side = self.size or 0
+            return np.empty((0, side, side, 3), np.uint8)
+        return self._batch(numbers.tolist())
+
+    def image(self, row: int) -> Pixels:
+        """Give one image at its own size: (h, w, 3)."""
+        return decode(self.files.encoded(row), self.files.where(row))
+
+    def _decoded(self, row: int) -> Pixels:
+        return decode(self.files.encoded(row), self.files.where(row), self.size)
+
+    def _batch(self, rows: list[int]) -> Pixels:
+        first = self._decoded(rows[0])
+        batch = np.empty((len(rows), *first.shape), np.uint8)
+        batch[0] = first
+
+        def fill(position: int) -> None:
+            image = self._decoded(rows[position])
+            if image.shape != first.shape:
+                raise DataError(
+                    f"images of one batch need one size: {self.files.where(rows[0])} is "
+                    f"{first.shape[:2]}, {self.files.where(rows[position])} is "
+                    f"{image.shape[:2]} (height, width). Give size=…, or take them one by one"
+                )
+            batch[position] = image
+
+        # A pool for each batch (0.1 ms a thread) survives a fork; a lasting one would not.
+        with ThreadPoolExecutor(min(workers_or_default(self.workers), len(rows))) as pool:
+            for _ in pool.map(fill, range(1, len(rows))):
+                pass
+        return batch
+
+
+def workers_or_default(workers: int | None) -> int:
+    """Give the number of decoding threads: as asked, or one a processor and 16 at most."""
+    return workers or min(16, os.cpu_count() or 1)
+
+
+def decode(encoded: bytes, where: str, size: int | None = None) -> Pixels:
+    """Give an encoded image as RGB (h, w, 3), or cut to (size, size) round its middle.
+
+    A rotation noted in the file's EXIF is left alone, as everybody does on ImageNet.
+    """
+    with reading(where):
+        image = open_image(encoded)
+        image = as_rgb(image) if size is None else _middle(shrink(image, size), size)
+        return np.array(image)
+
+
+@contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Turn whatever goes wrong with one image into an error that names it."""
+    try:
+        yield
+    except Exception as error:
+        # On damaged files Pillow raises OSError, SyntaxError, ValueError, struct.error and others.
+        raise DataError(
+            f"{where} cannot be read as an image: {error or type(error).__name__}. "
+            "Replace the file by a whole copy, or remove it"
+        ) from error
+
+
+def open_image(encoded: bytes) -> "Image":
+    """Give a Pillow image whose pixels are not decoded yet."""
+    from PIL import Image
+
+    return Image.open(io.BytesIO(encoded))
+
+
+def as_rgb(image: "Image") -> "Image":
+    """Give the image decoded, in RGB."""
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")  # Pillow warns when it has to drop both in one step
+    return image.convert("RGB")
+
+
+def shrink(image: "Image", size: int) -> "Image":
+    """Give the image in RGB, resized until its short side is ``size``."""
+    from PIL.Image import Resampling
+
+    width, height = image.size
+    short = min(width, height)
+    target = (size * width // short, size * height // short)
+    # A JPEG decodes at 1/2, 1/4 or 1/8 for less work; from twice the wanted size on, this does
+    # not show: on ImageNet's usual 500×375 it never happens.
+    image.draft("RGB", (2 * target[0], 2 * target[1]))
+    return as_rgb(image).resize(target, Resampling.BILINEAR)
+
+
+def _middle(image: "Image", size: int) -> "Image":
+    left, top = (image.width - size) // 2, (image.height - size) // 2
+    return image.crop((left, top, left + size, top + size))
+
+
+def _row_numbers(rows: Any, count: int) -> Ints:
+    """Rows as an array would take them: a slice, (n,) numbers, negative ones, a (count,) mask."""
+    if isinstance(rows, slice):
+        return np.arange(*rows.indices(count))
+    numbers = np.asarray(rows)
+    if not numbers.size:
+        return np.empty(0, np.intp)
+    if numbers.dtype == bool and numbers.shape == (count,):
+        return np.flatnonzero(numbers)
+    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
+        raise DataError(
+            f"rows are (n,) whole numbers or a ({count},) mask; "
+            f"these are {numbers.dtype} of shape {numbers.shape}"
+        )
+    if numbers.min() < -count or numbers.max() >= count:
+        wrong = numbers.min() if numbers.min() < -count else numbers.max()
+        # IndexError as arrays raise it: Python ends a loop over the images by it.
+        raise IndexError(f"row {wrong} of {count} images: rows are 0 to {count - 1}")
+    return numbers.astype(np.intp) % count
+
+
+def need_pillow() -> None:
+    """Refuse to go on without Pillow, naming the extra that brings it."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError as error:
+        raise DataError(
+            "reading image files needs Pillow: pip install 'polarbear[images]'"
+        ) from error

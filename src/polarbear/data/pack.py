@@ -1,0 +1,185 @@
+"""Writing a packed file set from image files; :mod:`polarbear.data.packed` reads it."""
+
+import hashlib
+import io
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polarbear.data.decode import (
+    EncodedImages,
+    LazyImages,
+    open_image,
+    reading,
+    shrink,
+    workers_or_default,
+)
+from polarbear.data.filenames import FileNames
+from polarbear.data.packed import HEADER, IMAGES, INDEX, Arrays, Header, content_checksum
+from polarbear.data.source import Source
+from polarbear.errors import DataError
+
+log = logging.getLogger("polarbear")
+
+# One bad file in a million should not hide the next; many mean that something else is wrong.
+MOST_UNREADABLE = 20
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """One image as it goes into the set."""
+
+    encoded: bytes
+    name: str
+    height: int
+    width: int
+
+
+def pack(
+    source: Source,
+    folder: str | Path,
+    *,
+    size: int = 256,
+    quality: int = 90,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Write a source's images into one packed file set and give its folder.
+
+    Images whose short side is above ``size`` are resized to it and stored as JPEG of this
+    ``quality``; the others keep their bytes. ``progress(done, total)`` is called now and then.
+    All is written into ``<folder>.part``, which gets its name when it is whole: a run that was
+    cut off leaves nothing that could be mistaken for a set, and the next run starts afresh.
+    """
+    if size < 1 or not 1 <= quality <= 100:
+        raise DataError(f"size is 1 or more, quality 1 to 100; they are {size} and {quality}")
+    folder = Path(folder).absolute()
+    files = [_files_of(source, split) for split in ("train", "test")]
+    part = _fresh_part(folder)
+    digest, index = _write_images(part / IMAGES, files, size, quality, workers, progress)
+    index["leaf"] = np.concatenate([source.train_leaf, source.test_leaf]).astype("<i4")
+    index["leaves"] = np.frombuffer(FileNames.of(source.leaves).joined, np.uint8)
+    with (part / INDEX).open("wb") as out:
+        np.savez(out, allow_pickle=False, **index)
+        _to_disk(out)
+    sha256 = content_checksum(digest, index)
+    header = Header(len(files[0]), len(files[1]), int(index["offsets"][-1]), size, quality, sha256)
+    with (part / HEADER).open("w", encoding="utf-8") as text:
+        text.write(header.to_json())
+        _to_disk(text)
+    if folder.exists():
+        folder.rmdir()
+    part.rename(folder)
+    log.info("packed %d images into %s", len(files[0]) + len(files[1]), folder)
+    return folder
+
+
+def _files_of(source: Source, split: str) -> EncodedImages:
+    images = getattr(source, split)
+    if not isinstance(images, LazyImages):
+        raise DataError(
+            f"only image files can be packed; the {split} images of {source.origin} are a "
+            f"{type(images).__name__}: open them with open_folders or open_imagenet"
+        )
+    return images.files
+
+
+def _fresh_part(folder: Path) -> Path:
+    """An empty ``<folder>.part``; what an earlier run left in it is removed."""
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise DataError(f"{folder} exists already: give another folder, or remove it")
+    part = folder.with_name(f"{folder.name}.part")
+    part.mkdir(parents=True, exist_ok=True)
+    strange = sorted(f.name for f in part.iterdir() if f.name not in (HEADER, IMAGES, INDEX))
+    if strange:
+        raise DataError(f"{part} holds {', '.join(strange[:5])}, not ours: move or remove it")
+    for file in part.iterdir():
+        log.info("removing %s of a run that was cut off", file)
+        file.unlink()
+    return part
+
+
+def _write_images(
+    path: Path,
+    files: list[EncodedImages],
+    size: int,
+    quality: int,
+    workers: int | None,
+    progress: Progress | None,
+) -> tuple[Any, Arrays]:
+    """Write every image; give the running sha256 and where each one lies."""
+    digest, total = hashlib.sha256(), sum(map(len, files))
+    offsets, shapes, names = [0], [], []
+    unreadable: list[DataError] = []
+    with path.open("wb") as out:
+        for done, stored in enumerate(_stored_in_order(files, size, quality, workers), start=1):
+            if isinstance(stored, DataError):
+                unreadable.append(stored)
+                if len(unreadable) == MOST_UNREADABLE:
+                    break
+                continue
+            out.write(stored.encoded)
+            digest.update(stored.encoded)
+            offsets.append(offsets[-1] + len(stored.encoded))
+            shapes.append((stored.height, stored.width))
+            names.append(stored.name)
+            if progress and (done % 64 == 0 or done == total):
+                progress(done, total)
+        _to_disk(out)
+    if unreadable:
+        raise DataError(
+            f"{len(unreadable)} images cannot be packed:\n" + "\n".join(map(str, unreadable))
+        )
+    index: Arrays = {
+        "offsets": np.array(offsets, "<i8"),
+        "shapes": np.array(shapes, "<i4").reshape(-1, 2),
+        "names": np.frombuffer(FileNames.of(names).joined, np.uint8),
+    }
+    return digest, index
+
+
+def _stored_in_order(
+    files: list[EncodedImages], size: int, quality: int, workers: int | None
+) -> Iterator["_Stored | DataError"]:
+    """Images resized by many threads, a few ahead of the writer and in row order."""
+    rows = ((split, row) for split in files for row in range(len(split)))
+    threads = workers_or_default(workers)
+    waiting: deque[Future[_Stored | DataError]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for split, row in rows:
+            waiting.append(pool.submit(_stored, split, row, size, quality))
+            if len(waiting) > 8 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _stored(files: EncodedImages, row: int, size: int, quality: int) -> "_Stored | DataError":
+    try:
+        encoded = files.encoded(row)
+        with reading(files.where(row)):
+            image = open_image(encoded)
+            if min(image.size) <= size:
+                image.load()  # damage shows only here
+            else:
+                image = shrink(image, size)
+                out = io.BytesIO()
+                image.save(out, "JPEG", quality=quality)
+                encoded = out.getvalue()
+            return _Stored(encoded, files.name(row), image.height, image.width)
+    except DataError as error:
+        return error
+
+
+def _to_disk(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
