@@ -35,7 +35,8 @@ class Benchmark:
     ``open_source(root, hierarchy)`` opens the data. ``images_per_leaf`` is (training, test) where
     every leaf has the same number, so that counts can be told without the data. Rows of leaves in
     ``ignore`` are in the data but not in the benchmark. ``reference_sequence`` lists the leaves as
-    ``iirc==1.0.1`` goes through them, where that decides the order of rows.
+    ``iirc==1.0.1`` goes through them, where that decides the order of rows. ``preparation`` names
+    how the engine augments and normalises the images: cifar, imagenet or plain.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Benchmark:
     images_per_leaf: tuple[int, int] | None = None
     ignore: tuple[str, ...] = ()
     reference_sequence: Callable[[Hierarchy], tuple[str, ...]] | None = None
+    preparation: str = "plain"
 
     @property
     def id(self) -> str:
@@ -239,6 +241,7 @@ def _published() -> tuple[Benchmark, ...]:
             SplitRule(),
             _open_cifar,
             images_per_leaf=(500, 100),
+            preparation="cifar",
         )
 
     def imagenet(name: str, summary: str, iirc: bool) -> Benchmark:
@@ -252,6 +255,7 @@ def _published() -> tuple[Benchmark, ...]:
             _open_imagenet,
             ignore=tuple(LEFT_OUT) if iirc else (),
             reference_sequence=_iirc_sequence if iirc else _cil_sequence,
+            preparation="imagenet",
         )
 
     return (

@@ -1,7 +1,7 @@
 """Batches for a training loop of your own, in NumPy: shuffled, augmented and normalised.
 
-Each batch is worked on while it is in the processor's cache. Random numbers come from the seed,
-the task and the epoch, so that the same epoch is the same wherever it is run.
+Random numbers come from the seed, the number of seen classes (the task) and the epoch, so that the
+same epoch is the same wherever it is run. One thread does it all: a second made it no faster.
 """
 
 from collections.abc import Iterator
@@ -16,24 +16,29 @@ from polarbear.errors import DataError
 from polarbear.stream import View
 
 Floats32 = NDArray[np.float32]
+Batch = tuple[Floats32, Bools]
 
 
 @dataclass(frozen=True)
 class Normalise:
-    """Channel means and deviations of pixels in 0..1, with IIRC-CIFAR's values."""
+    """Channel means and deviations of pixels in 0..1, with IIRC-CIFAR's values.
+
+    >>> Normalise((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))(np.full((1, 8, 8, 3), 255, np.uint8)).max()
+    np.float32(2.0)
+    """
 
     mean: tuple[float, float, float] = (0.5071, 0.4866, 0.4409)
     std: tuple[float, float, float] = (0.2009, 0.1984, 0.2023)
 
     def __call__(self, images: Pixels) -> Floats32:
-        """Turn uint8 (n, h, w, 3) into float32 (n, 3, h, w)."""
+        """Turn uint8 (n, h, w, 3) into float32 (n, 3, h, w), channels last in memory."""
         n, h, w, _ = images.shape
-        out = np.empty((n, 3, h, w), np.float32)
-        for c in range(3):
-            scale = np.float32(1 / (255 * self.std[c]))
-            np.multiply(images[..., c], scale, out=out[:, c], casting="unsafe", dtype=np.float32)
-            out[:, c] -= np.float32(self.mean[c] / self.std[c])
-        return out
+        mean, std = np.array(self.mean), np.array(self.std)
+        # In one long row of colours an image, as they lie in memory: twice as fast as by channel.
+        out = images.reshape(n, h * w * 3).astype(np.float32)
+        out *= np.tile((1 / (255 * std)).astype(np.float32), h * w)
+        out -= np.tile((mean / std).astype(np.float32), h * w)
+        return out.reshape(n, h, w, 3).transpose(0, 3, 1, 2)
 
 
 def pad_crop_flip(images: Pixels, random: np.random.Generator, pad: int = 4) -> Pixels:
@@ -46,12 +51,22 @@ def pad_crop_flip(images: Pixels, random: np.random.Generator, pad: int = 4) -> 
     flips = random.random(n) < 0.5
     padded = np.zeros((n, h + 2 * pad, w + 2 * pad, 3), np.uint8)
     padded[:, pad : pad + h, pad : pad + w] = images
-    out = np.empty_like(images)
-    # A copy of a slice is faster than any gather over pixels.
+    out = np.empty((n, h, w, 3), np.uint8)
+    # A slice for each image is 3 times as fast as a gather over pixels, and rows of bytes twice
+    # as fast as rows of pixels.
+    lines, padded_lines = out.reshape(n, h, w * 3), padded.reshape(n, h + 2 * pad, -1)
     for i, (y, x) in enumerate(shifts):
-        out[i] = padded[i, y : y + h, x : x + w]
-    out[flips] = out[flips, :, ::-1]
+        lines[i] = padded_lines[i, y : y + h, 3 * x : 3 * (x + w)]
+    out[flips] = _mirrored(out[flips])
     return out
+
+
+def _mirrored(images: Pixels) -> Pixels:
+    mirrored = np.empty_like(images)
+    # By channel: a copy of all at once would go in steps of three bytes.
+    for channel in range(3):
+        mirrored[..., channel] = images[:, :, ::-1, channel]
+    return mirrored
 
 
 def batches(
@@ -63,7 +78,7 @@ def batches(
     size: int = 128,
     augment: bool = True,
     normalise: Normalise | None = None,
-) -> Iterator[tuple[Floats32, Bools]]:
+) -> Iterator[Batch]:
     """Go through a view once, shuffled: float32 images (n, 3, h, w) and labels (n, s).
 
     ``images`` is ``stream.images("train")``; the last batch may be smaller.
@@ -74,13 +89,42 @@ def batches(
     >>> x.shape, x.dtype.name, y.shape
     ((128, 3, 32, 32), 'float32', (128, 6))
     """
-    if size < 1:
-        raise DataError(f"a batch has at least one image, not {size}")
-    to_floats = normalise or Normalise()
+    _refuse_too_small(size=(size, 1), seed=(seed, 0), epoch=(epoch, 0))
     random = np.random.default_rng([seed, len(view.classes), epoch])
     order = random.permutation(len(view))
-    for start in range(0, len(view), size):
+    to_floats = normalise or Normalise()
+
+    def batch(start: int) -> Batch:
         chosen = order[start : start + size]
         pixels = images[view.rows[chosen]]
         shown = pad_crop_flip(pixels, random) if augment else pixels
-        yield to_floats(shown), view.label_table[view.leaf[chosen]]
+        return to_floats(shown), view.label_table[view.leaf[chosen]]
+
+    return map(batch, range(0, len(view), size))
+
+
+def evaluation_batches(
+    view: View, images: Images, *, size: int = 128, normalise: Normalise | None = None
+) -> Iterator[Batch]:
+    """Go through a view once, in the order of its rows: float32 (n, 3, h, w) and labels (n, s).
+
+    Predictions on them, one batch after another, are what ``Evaluator.add`` takes.
+
+    >>> from polarbear import load
+    >>> stream = load("iirc-shapes")
+    >>> x, y = next(evaluation_batches(stream.test(after=1), stream.images("test"), size=50))
+    >>> x.shape, y.shape
+    ((50, 3, 32, 32), (50, 11))
+    """
+    _refuse_too_small(size=(size, 1))
+    to_floats = normalise or Normalise()
+    return (
+        (to_floats(images[view.rows[part]]), view.label_table[view.leaf[part]])
+        for part in (slice(start, start + size) for start in range(0, len(view), size))
+    )
+
+
+def _refuse_too_small(**given: tuple[int, int]) -> None:
+    for name, (value, least) in given.items():
+        if not isinstance(value, int | np.integer) or value < least:
+            raise DataError(f"{name} must be a whole number from {least} upwards, not {value!r}")

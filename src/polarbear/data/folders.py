@@ -18,7 +18,7 @@ import numpy as np
 from polarbear.arrays import Ints, frozen
 from polarbear.data.decode import LazyImages
 from polarbear.data.filenames import FileNames
-from polarbear.data.index_cache import cache_file, read_cache, write_cache
+from polarbear.data.index_cache import cache_files, read_cache, write_cache
 from polarbear.data.source import Source
 from polarbear.errors import DataError
 from polarbear.hierarchy import Hierarchy
@@ -110,16 +110,16 @@ def index_folders(folder: str | Path, *, cache: bool | str | Path = True) -> Fol
     """
     folder = Path(folder)
     changed = _class_folders(folder)
-    file = cache_file(folder, cache)
-    if file and (found := read_cache(file, changed)):
+    files = cache_files(folder, cache)
+    for found in filter(None, (read_cache(file, changed) for file in files)):
         return FolderIndex(folder, tuple(changed), frozen(found[0]), FileNames(found[1]))
     log.info("indexing %d class folders of %s", len(changed), folder)
     # Listing waits for the disk, or for a file server: threads wait together.
     with ThreadPoolExecutor(16) as pool:
         listed = pool.map(_listed, [folder / name for name in changed])
         index = FolderIndex.from_listing(dict(zip(changed, listed, strict=True)), folder)
-    if file:
-        write_cache(file, changed, index.counts, index.names.joined)
+    if files:
+        write_cache(files, changed, index.counts, index.names.joined)
     return index
 
 

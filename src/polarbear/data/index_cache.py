@@ -3,9 +3,9 @@
 import hashlib
 import logging
 import os
-import tempfile
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +18,17 @@ VERSION = 1
 SETTLED_NS = 2_000_000_000
 
 
-def cache_file(folder: Path, cache: bool | str | Path = True) -> Path | None:
-    """Give the file that holds the index of ``folder``: beside it, or in a cache folder."""
+def cache_files(folder: Path, cache: bool | str | Path = True) -> tuple[Path, ...]:
+    """Give the files that may hold the index of ``folder``: beside it, then in a cache folder."""
     if cache is False:
-        return None
-    name = folder.resolve().name
-    if cache is True:
-        beside = folder.resolve().parent / f"polarbear-index-{name}.npz"
-        if beside.exists() or os.access(beside.parent, os.W_OK):
-            return beside
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        cache = Path(home) / "polarbear"
-    key = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:12]
-    return Path(cache) / f"polarbear-index-{name}-{key}.npz"
+        return ()
+    folder = folder.resolve()
+    key = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+    apart = f"polarbear-index-{folder.name}-{key}.npz"
+    if cache is not True:
+        return (Path(cache) / apart,)
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return folder.parent / f"polarbear-index-{folder.name}.npz", home / "polarbear" / apart
 
 
 def read_cache(file: Path, changed: Mapping[str, int]) -> tuple[Ints, bytes] | None:
@@ -49,13 +47,16 @@ def read_cache(file: Path, changed: Mapping[str, int]) -> tuple[Ints, bytes] | N
         if counts.shape != (len(changed),) or names.count(b"\0") != counts.sum():
             raise ValueError("its parts do not fit together")
     except Exception as error:  # a damaged archive raises almost anything; the folders are there
-        log.warning("%s is damaged (%s): indexing again", file, error)
+        log.warning("%s cannot be used (%s): indexing again", file, error)
         return None
     return counts, names
 
 
-def write_cache(file: Path, changed: Mapping[str, int], counts: Ints, names: bytes) -> None:
-    """Keep an index; where that fails, log it and go on without."""
+def write_cache(
+    files: Sequence[Path], changed: Mapping[str, int], counts: Ints, names: bytes
+) -> None:
+    """Keep an index in the first file that can be written; if none can, log it and go on."""
+    file = next((f for f in files if os.access(f.parent, os.W_OK)), files[-1])
     # Another file could still come within the same tick of the folder's clock, unseen.
     if time.time_ns() - max(changed.values()) < SETTLED_NS:
         log.info("the folders changed just now: %s is not written yet", file)
@@ -67,15 +68,16 @@ def write_cache(file: Path, changed: Mapping[str, int], counts: Ints, names: byt
         "counts": counts,
         "names": np.frombuffer(names, np.uint8),
     }
+    # A name of its own for each writer: many processes may index at once.
+    part = file.with_name(f".{file.stem}-{secrets.token_hex(4)}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # A name of its own for each writer: many processes may index at once.
-        with tempfile.NamedTemporaryFile(
-            dir=file.parent, prefix=".polarbear-", delete=False
-        ) as part:
-            np.savez(part, allow_pickle=False, **content)
-        Path(part.name).replace(file)
+        with part.open("wb") as out:
+            np.savez(out, allow_pickle=False, **content)
+        part.replace(file)
     except OSError as error:
+        if part.exists():
+            part.unlink()
         log.warning("the index could not be kept in %s: %s", file, error)
 
 

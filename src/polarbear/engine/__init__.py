@@ -1,0 +1,1 @@
+"""The PyTorch engine: it owns the loop, the optimiser, precision and devices."""

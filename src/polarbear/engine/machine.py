@@ -1,0 +1,54 @@
+"""Device and precision: chosen once, used everywhere, known to no method."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from polarbear.errors import PolarbearError
+from polarbear.settings import Precision, Settings
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a run computes and with what arithmetic."""
+
+    device: torch.device
+    precision: Precision = "fp32"
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Machine":
+        """Give the machine a run asks for, or an error that says what is there."""
+        name = settings.device
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            device = torch.device(name)
+        except RuntimeError:
+            raise PolarbearError(f"unknown device {name!r}: auto, cpu, cuda or cuda:N") from None
+        if device.type not in ("cpu", "cuda"):
+            raise PolarbearError(f"device {name!r} is not supported: auto, cpu, cuda or cuda:N")
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise PolarbearError(
+                f"device {name!r} was asked for, but PyTorch {torch.__version__} sees "
+                f"{torch.cuda.device_count()} GPUs here: use --device cpu or auto"
+            )
+        return cls(device, settings.precision)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Give the context a forward pass runs in."""
+        if self.precision == "bf16":
+            return torch.autocast(self.device.type, torch.bfloat16)
+        return nullcontext()
+
+    def place(self, model: nn.Module) -> None:
+        """Move a model here, channels last: faster convolutions on a CPU and on a GPU."""
+        model.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def allow_tf32(self) -> None:
+        """Let matrix units round fp32 to tf32, if asked: a switch of the whole process."""
+        if self.device.type == "cuda":
+            allowed = self.precision == "tf32"
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+            torch.backends.cudnn.allow_tf32 = allowed

@@ -1,0 +1,231 @@
+"""Whole runs: from settings to a finished run folder, and on from where one stopped."""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polarbear.arrays import Bools
+from polarbear.benchmarks import find, load
+from polarbear.decide import Scores, decision
+from polarbear.engine import checkpoint, state
+from polarbear.engine.augment import preparation
+from polarbear.engine.heads import build_head
+from polarbear.engine.learner import Learner
+from polarbear.engine.machine import Machine
+from polarbear.engine.memory import Memory
+from polarbear.engine.model import Model
+from polarbear.engine.nets import build_backbone, feature_width
+from polarbear.engine.pixels import place_pixels
+from polarbear.engine.trainer import Progress, Recorder, Trainer
+from polarbear.errors import PolarbearError
+from polarbear.methods.registry import make_options, resolve
+from polarbear.runs import RunError, RunFolder, environment, write_json
+from polarbear.settings import Settings
+from polarbear.stream import Stream
+
+log = logging.getLogger("polarbear")
+
+OnStep = Callable[[Trainer, Progress], None]
+
+
+@dataclass(frozen=True)
+class FolderRecorder:
+    """Writes what a run measures into its folder."""
+
+    folder: RunFolder
+    keep_scores: bool
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Add a line to epochs.jsonl."""
+        self.folder.append("epochs", record)
+
+    def scores(self, record: Mapping[str, Any]) -> None:
+        """Add a line to scores.jsonl."""
+        self.folder.append("scores", record)
+
+    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
+        """Keep test predictions, and scores if asked."""
+        self.folder.save_predictions(after, predictions)
+        if self.keep_scores:
+            self.folder.save_raw(after, scores)
+
+
+def run(
+    settings: Settings,
+    folder: str | Path,
+    *,
+    stream: Stream | None = None,
+    root: str | Path | None = None,
+    recorders: tuple[Recorder, ...] = (),
+    on_step: OnStep | None = None,
+    save_every: float = 60.0,
+) -> bool:
+    """Train by these settings into a new folder; True when it came to its end.
+
+    ``stream`` replaces the benchmark's own data. The run stops early, and can be resumed, on
+    SIGTERM or SIGINT; a checkpoint is written then, after every task, and every ``save_every``
+    seconds.
+    """
+    stream = _stream(settings, root) if stream is None else stream
+    learner = build_learner(settings, stream)
+    manifest = {
+        "settings": settings.to_dict(),
+        "root": None if root is None else str(root),
+        "classes": [list(task) for task in stream.schedule.tasks],
+        "data": stream.source.checksum if stream.source else "",
+        "environment": environment()
+        | {"torch": torch.__version__, "device": _device_name(learner)},
+        "threads": torch.get_num_threads(),
+    }
+    opened = RunFolder.create(folder, manifest)
+    return _go(opened, stream, learner, recorders, on_step, save_every)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    stream: Stream | None = None,
+    root: str | Path | None = None,
+    recorders: tuple[Recorder, ...] = (),
+    on_step: OnStep | None = None,
+    save_every: float = 60.0,
+) -> bool:
+    """Go on with a run where its newest whole checkpoint was taken; True when it came to its end.
+
+    The scores are those of a run that was never interrupted.
+    """
+    opened = RunFolder.open(folder)
+    manifest = opened.manifest()
+    if opened.finished:
+        log.info("%s is finished: nothing to do", opened.path)
+        return True
+    settings = Settings.from_dict(manifest["settings"])
+    if stream is None:
+        stream = _stream(settings, root if root is not None else manifest["root"])
+    _refuse_other_data(manifest, stream)
+    learner = build_learner(settings, stream)
+    return _go(opened, stream, learner, recorders, on_step, save_every)
+
+
+def build_learner(settings: Settings, stream: Stream) -> Learner:
+    """Put model, method and data together on their device."""
+    decision(settings.decision)
+    method_class = resolve(settings.method)
+    options = make_options(method_class, settings.options)
+    machine = Machine.of(settings)
+    machine.allow_tf32()
+    backbone = build_backbone(settings.network, settings.seed)
+    head = build_head(method_class.head, feature_width(backbone), len(stream.classes), settings.seed)
+    model = Model(backbone, head)
+    machine.place(model)
+    return Learner(
+        settings,
+        machine,
+        preparation(settings.preparation or _benchmark_preparation(settings)),
+        model,
+        method_class(model, options),
+        Memory(),
+        place_pixels(stream.images("train"), machine.device),
+        place_pixels(stream.images("test"), machine.device),
+    )
+
+
+def _stream(settings: Settings, root: str | Path | None) -> Stream:
+    joint = resolve(settings.method).joint
+    return load(settings.benchmark, settings.order, root, joint=joint)
+
+
+def _benchmark_preparation(settings: Settings) -> str:
+    return find(settings.benchmark).preparation
+
+
+def _refuse_other_data(manifest: Mapping[str, Any], stream: Stream) -> None:
+    if [list(task) for task in stream.schedule.tasks] != manifest["classes"]:
+        raise RunError("the class order is not the one this run began with")
+    found = stream.source.checksum if stream.source else ""
+    if found != manifest["data"]:
+        raise RunError(
+            f"the data are not those this run began with: checksum {found!r}, "
+            f"the manifest has {manifest['data']!r}"
+        )
+
+
+def _go(
+    folder: RunFolder,
+    stream: Stream,
+    learner: Learner,
+    recorders: tuple[Recorder, ...],
+    on_step: OnStep | None,
+    save_every: float,
+) -> bool:
+    own = FolderRecorder(folder, learner.settings.keep_scores)
+    trainer = Trainer(stream, learner, (own, *recorders))
+    number = _restore_newest(folder, trainer)
+    with stop_on_signal() as stop:
+        saved, task = time.monotonic(), trainer.progress.task
+        for progress in trainer.steps():
+            if on_step:
+                on_step(trainer, progress)
+            stopping = stop.is_set()
+            if stopping or progress.task != task or time.monotonic() - saved > save_every:
+                number += 1
+                _save(folder, number, trainer)
+                saved, task = time.monotonic(), progress.task
+            if stopping:
+                log.warning("stopped at %s; `polarbear resume %s` goes on", progress, folder.path)
+                return False
+    write_json(folder.path / "finished.json", {"tasks": trainer.tasks})
+    return True
+
+
+def _save(folder: RunFolder, number: int, trainer: Trainer) -> None:
+    taken = state.capture(trainer)
+    facts = {**taken.facts, "sizes": folder.sizes()}
+    try:
+        checkpoint.save(
+            folder.path / "checkpoint", number, checkpoint.Checkpoint(taken.tensors, facts)
+        )
+    except OSError as error:
+        raise PolarbearError(
+            f"no checkpoint could be written to {folder.path}: {error}. The one before is kept; "
+            f"make room, then `polarbear resume {folder.path}`"
+        ) from error
+
+
+def _restore_newest(folder: RunFolder, trainer: Trainer) -> int:
+    newest = checkpoint.load_newest(folder.path / "checkpoint")
+    if newest is None:
+        folder.cut_back({"epochs": 0, "scores": 0})
+        return 0
+    number, found = newest
+    folder.cut_back(found.facts["sizes"])
+    state.restore(trainer, found)
+    return number
+
+
+def _device_name(learner: Learner) -> str:
+    device = learner.machine.device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[threading.Event]:
+    """Turn SIGTERM and the first Ctrl-C into an event; elsewhere than the main thread, neither."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    handlers = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -1,0 +1,235 @@
+"""The loop over tasks, epochs and steps."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polarbear import metrics
+from polarbear.arrays import Bools, Floats, Ints
+from polarbear.decide import Scores, decision
+from polarbear.engine.batch import Batch
+from polarbear.engine.epoch import Epoch
+from polarbear.engine.learner import Learner
+from polarbear.engine.plateau import Plateau
+from polarbear.engine.pool import Pool, training_view, validation_view
+from polarbear.errors import PolarbearError
+from polarbear.evaluate import Evaluator
+from polarbear.methods.method import frozen_copy
+from polarbear.stream import Stream, View
+
+
+class DivergedError(PolarbearError):
+    """A loss that is no number any more."""
+
+
+class Recorder(Protocol):
+    """Receives what a run measures: the run folder, TensorBoard, a progress display."""
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Take the record of an epoch."""
+        ...
+
+    def scores(self, record: Mapping[str, Any]) -> None:
+        """Take the scores on one split after a task."""
+        ...
+
+    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
+        """Take the test predictions after a task and the scores behind them: (n, seen) each."""
+        ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands: before step ``step`` of epoch ``epoch`` of task ``task``.
+
+    ``begun`` tells whether the task has been made ready.
+    """
+
+    task: int = 0
+    begun: bool = False
+    epoch: int = 0
+    step: int = 0
+    plateau: Plateau = field(default_factory=lambda: Plateau(0.0))
+    best_score: float = -math.inf
+
+
+class Trainer:
+    """Takes a learner through a stream.
+
+    :meth:`steps` yields after every step and every task, so that a caller can save, show progress
+    or stop there. Everything random comes by key from the seed and the place in the stream.
+    """
+
+    def __init__(self, stream: Stream, learner: Learner, recorders: tuple[Recorder, ...]) -> None:
+        """Stand before the first task."""
+        self.stream, self.learner, self.recorders = stream, learner, recorders
+        self.settings = learner.settings
+        self.progress = Progress()
+        self.best: dict[str, Tensor] = {}
+        self.losses: list[Tensor] = []
+        self.optimiser: torch.optim.SGD
+        self.decide = decision(self.settings.decision)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks this run goes through."""
+        return min(len(self.stream), self.settings.tasks or len(self.stream))
+
+    def steps(self) -> Iterator[Progress]:
+        """Train from where the run stands to its end."""
+        while self.progress.task < self.tasks:
+            if not self.progress.begun:
+                self.begin_task()
+            while self.progress.epoch < self.settings.epochs_of(self.progress.task):
+                yield from self._train_epoch()
+            self._finish_task()
+            yield self.progress
+
+    def begin_task(self) -> None:
+        """Make model, method and optimiser ready for the task the run stands before."""
+        method, model = self.learner.method, self.learner.model
+        task = self.stream[self.progress.task]
+        if method.wants_teacher and task.index > 0:
+            method.teacher = frozen_copy(model)
+        model.head.grow(len(task.seen))  # type: ignore[operator]
+        self.prepare_method()
+        self.best = {}
+        rate = self.settings.learning_rate
+        self.progress = Progress(task=task.index, begun=True, plateau=Plateau(rate))
+
+    def prepare_method(self) -> None:
+        """Tell the method where it stands and start a fresh optimiser."""
+        learner, settings = self.learner, self.settings
+        learner.machine.place(learner.model)
+        learner.method.moment = learner.moment(self.stream[self.progress.task])
+        learner.method.begin_task(learner.method.moment)
+        self.optimiser = torch.optim.SGD(
+            [p for p in learner.model.parameters() if p.requires_grad],
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+        )
+
+    def _train_epoch(self) -> Iterator[Progress]:
+        began = time.perf_counter()
+        epoch = self._plan_epoch()
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.progress.plateau.rate
+        for batch, reference in epoch.batches(first=self.progress.step):
+            self.losses.append(self._step(batch, reference))
+            self.progress = replace(self.progress, step=self.progress.step + 1)
+            yield self.progress
+        self.refuse_divergence()
+        self._finish_epoch(len(epoch.pool), time.perf_counter() - began)
+        yield self.progress
+
+    def _plan_epoch(self) -> Epoch:
+        learner, place = self.learner, (self.progress.task, self.progress.epoch)
+        method = learner.method
+        view = training_view(self.stream, place[0], method.complete)
+        mixed = learner.memory if method.replay == "mixed" else None
+        beside = method.replay == "reference" and len(learner.memory.rows) > 0
+        stored = Pool.of_memory(learner.memory, len(view.classes)) if beside else None
+        return Epoch.plan(learner, Pool.of(view, mixed), stored, place)
+
+    def _step(self, batch: Batch, reference: Batch | None) -> Tensor:
+        self.learner.model.train()
+        self.optimiser.zero_grad(set_to_none=True)
+        with self.learner.machine.autocast():
+            loss = self.learner.method.backward(batch, reference)
+        self.optimiser.step()
+        return loss
+
+    def refuse_divergence(self) -> None:
+        """Raise if a loss of this epoch is no number; reads all of them from the device at once."""
+        losses = self.loss_values()
+        bad = np.flatnonzero(~np.isfinite(losses))
+        if bad.size:
+            p = self.progress
+            raise DivergedError(
+                f"the loss became {losses[bad[0]]} at step {bad[0]} of epoch {p.epoch} of task "
+                f"{p.task}: try a lower learning_rate (it is {p.plateau.rate:g}) or "
+                "precision fp32. The last good checkpoint is kept"
+            )
+
+    def loss_values(self) -> Floats:
+        """Give this epoch's losses so far: (steps,)."""
+        if not self.losses:
+            return np.empty(0)
+        return torch.stack(self.losses).double().cpu().numpy()
+
+    def _finish_epoch(self, images: int, seconds: float) -> None:
+        score = self._validation_score()
+        self._keep_best(score)
+        p = self.progress
+        record = {
+            "task": p.task,
+            "epoch": p.epoch,
+            "loss": float(self.loss_values().mean()),
+            "rate": p.plateau.rate,
+            "valid": score,
+            "images": images,
+            "seconds": seconds,
+        }
+        for recorder in self.recorders:
+            recorder.epoch(record)
+        self.losses = []
+        plateau = p.plateau.update(score, self.settings)
+        self.progress = replace(p, epoch=p.epoch + 1, step=0, plateau=plateau)
+
+    def _validation_score(self) -> float:
+        view = validation_view(self.stream, self.progress.task, self.learner.method.complete)
+        named = self._decisions(view, self.learner.scores(view))
+        return float(metrics.pw_jaccard(named, view.targets).mean()) if len(view) else 0.0
+
+    def _keep_best(self, score: float) -> None:
+        """Copy the weights of the best epoch; of equal ones the later."""
+        if self.learner.method.keep != "best" or score < self.progress.best_score:
+            return
+        state = self.learner.model.state_dict()
+        self.best = {name: tensor.clone() for name, tensor in state.items()}
+        self.progress = replace(self.progress, best_score=score)
+
+    def _decisions(self, view: View, scores: Scores) -> Bools:
+        if not len(view):
+            return np.zeros((0, len(view.classes)), dtype=bool)
+        return self.decide(scores, self.learner.method.inclusive, self._levels(view.classes))
+
+    def _levels(self, classes: tuple[str, ...]) -> Ints:
+        """Depth of each class, all leaves together at the lowest level: (s,)."""
+        hierarchy = self.stream.hierarchy
+        numbers = [hierarchy.index(name) for name in classes]
+        leaf = hierarchy.is_leaf[numbers]
+        return np.where(leaf, hierarchy.depth.max(), hierarchy.depth[numbers])
+
+    def _finish_task(self) -> None:
+        learner, after = self.learner, self.progress.task
+        if self.best:
+            learner.model.load_state_dict(self.best)
+        learner.method.end_task()
+        learner.remember(self.stream[after])
+        learner.method.teacher = None
+        for split in ("post_valid", "test"):
+            self._evaluate(split, after)
+        self.best = {}
+        self.progress = Progress(task=after + 1)
+
+    def _evaluate(self, split: str, after: int) -> None:
+        """Predict each seen image once; the union's and every task's scores come from that."""
+        evaluator = Evaluator(self.stream, split)
+        view = evaluator.view(after)
+        scores = self.learner.scores(view)
+        named = self._decisions(view, scores)
+        found = dict(evaluator.add(after, named))
+        by_task = {k: t[after, : after + 1] for k, t in evaluator.table.by_task.items()}
+        record = {"after": after, "split": split, "scores": found, "by_task": by_task}
+        for recorder in self.recorders:
+            recorder.scores(record)
+            if split == "test":
+                recorder.answers(after, named, scores)

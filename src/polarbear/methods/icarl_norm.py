@@ -1,0 +1,33 @@
+"""iCaRL-norm: iCaRL-CNN with a cosine head."""
+
+from typing import cast
+
+from torch import Tensor
+
+from polarbear.engine.batch import Batch, Moment
+from polarbear.engine.heads import CosineHead
+from polarbear.methods.icarl_cnn import distilled_targets
+from polarbear.methods.method import Method, bce
+
+
+class ICarlNorm(Method):
+    """As iCaRL-CNN, with scores σ · cos(feature, row): no class is louder than another.
+
+    All rows are trained, new ones start at random, and σ starts from 1 again at each task.
+    """
+
+    summary = "iCaRL-CNN with a cosine head"
+    head = "cosine"
+    keep = "last"
+    inclusive = True
+    replay = "mixed"
+    selection = "herding"
+    wants_teacher = True
+
+    def begin_task(self, moment: Moment) -> None:
+        """Set σ back to 1."""
+        cast(CosineHead, self.model.head).reset_sigma()
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Give BCE with the teacher's probabilities as targets of old classes."""
+        return bce(self.model(batch.images), distilled_targets(self.teacher, batch))

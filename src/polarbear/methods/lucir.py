@@ -1,0 +1,105 @@
+"""LUCIR: features that stay where they were, and room between old and new classes."""
+
+import math
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, normalize, relu
+
+from polarbear.engine.batch import Batch, Moment
+from polarbear.engine.heads import CosineHead
+from polarbear.engine.model import Model
+from polarbear.methods.method import Method, bce
+
+
+class LUCIR(Method):
+    """Binary cross-entropy over the seen classes, a less-forget term and a margin term.
+
+    With f the features, f* those of the frozen previous network, and c the cosine scores::
+
+        loss = BCE(σ c, labels) + λ · mean(1 − cos(f, f*)) + margin term,    λ = 5 √(old / new)
+
+    The cosine head's old rows are frozen, σ is carried over and trained, and new rows start from
+    the mean feature of their class. The first task has the first term alone.
+    """
+
+    summary = "keeps features near the previous network's; margin between old and new classes"
+    head = "cosine"
+    keep = "last"
+    inclusive = True
+    replay = "mixed"
+    selection = "herding"
+    wants_teacher = True
+
+    @dataclass(frozen=True)
+    class Options(Method.Options):
+        """Settings of LUCIR."""
+
+        lambda_base: float = field(default=5.0, metadata={"at_least": 0})
+        """Weight of the less-forget term when a task brings as many classes as were known."""
+        margin: float = field(default=0.5, metadata={"at_least": 0})
+        """How far a stored label's cosine should lie above those of new classes."""
+        top_k: int = field(default=2, metadata={"at_least": 1})
+        """New classes, the highest for each memory image, that the margin is kept from."""
+        imprint_images: int = field(default=1000, metadata={"at_least": 1})
+        """Images of a new class, at most, that its first row is made from."""
+
+    options: Options
+
+    def begin_task(self, moment: Moment) -> None:
+        """Imprint the new rows and freeze the old ones."""
+        if self.teacher is None:
+            return
+        head = cast(CosineHead, self.model.head)
+        head.old.requires_grad_(False)
+        length = head.old.norm(dim=1).mean()
+        for row, column in enumerate(range(moment.old, moment.seen)):
+            images = moment.class_images(column, self.options.imprint_images)
+            # A class without images keeps its random row.
+            if len(images):
+                head.new.data[row] = mean_direction(self.teacher, images) * length
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Give the three terms' sum."""
+        head = cast(CosineHead, self.model.head)
+        features = self.model.features(batch.images)
+        loss = bce(head(features), batch.targets)
+        if self.teacher is None:
+            return loss
+        with torch.no_grad():
+            before = self.teacher.features(batch.images)
+        drift = (1 - cosine_similarity(features, before)).mean()
+        options, cosines = self.options, head.cosines(features)
+        crowding = margin_loss(cosines, batch, self.moment.old, options.margin, options.top_k)
+        return loss + self.less_forget_weight * drift + crowding
+
+    @property
+    def less_forget_weight(self) -> float:
+        """λ = base · √(old classes / new classes)."""
+        old, seen = self.moment.old, self.moment.seen
+        return self.options.lambda_base * math.sqrt(old / (seen - old))
+
+
+@torch.no_grad()
+def mean_direction(teacher: Model, images: Tensor, at_once: int = 128) -> Tensor:
+    """Give the mean of images' features, each of length 1, itself scaled to length 1: (d,).
+
+    The teacher is the model as the task finds it, in evaluation mode already.
+    """
+    features = torch.cat([teacher.features(part) for part in torch.split(images, at_once)])
+    return normalize(normalize(features).mean(dim=0), dim=0)
+
+
+def margin_loss(cosines: Tensor, batch: Batch, old: int, margin: float, top_k: int) -> Tensor:
+    """Give the mean of max(0, margin − c_label + c_new) over memory images' labels and top K.
+
+    ``cosines`` (n, seen). A memory image with several stored labels counts once for each. Where
+    the task has fewer than K classes, all of them are taken; without memory images it is 0.
+    """
+    top = cosines[:, old:].topk(min(top_k, cosines.shape[1] - old), dim=1).values
+    short = relu(margin - cosines[:, :old, None] + top[:, None, :]).mean(dim=2)
+    # Weights of 0 and 1 instead of indexing keep every shape the same from step to step.
+    counts = batch.targets[:, :old] * batch.replayed[:, None]
+    return (short * counts).sum() / counts.sum().clamp(min=1)

@@ -1,0 +1,203 @@
+"""The methods by name; names and summaries are known without importing PyTorch."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import MappingProxyType, ModuleType, NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from polarbear.errors import PolarbearError, unknown_name
+
+if TYPE_CHECKING:
+    from polarbear.methods.method import Method
+
+ENTRY_POINTS = "polarbear.methods"
+
+
+class Listed(NamedTuple):
+    """Where a method is (``package.module:Class``) and what it does, in a line."""
+
+    path: str
+    summary: str
+
+
+METHODS: Mapping[str, Listed] = MappingProxyType(
+    {
+        "finetune": Listed(
+            "polarbear.methods.finetune:Finetune",
+            "trains on each task as it comes; the lower bound",
+        ),
+        "er": Listed(
+            "polarbear.methods.er:ER",
+            "replays random stored images",
+        ),
+        "er-infinite": Listed(
+            "polarbear.methods.er_infinite:ERInfinite",
+            "replays every earlier image with the labels it came with",
+        ),
+        "mask-seen": Listed(
+            "polarbear.methods.mask_seen:MaskSeen",
+            "replays random stored images; only the current task's classes get a loss",
+        ),
+        "agem": Listed(
+            "polarbear.methods.agem:AGEM",
+            "projects the gradient so that the loss on stored images does not grow",
+        ),
+        "icarl-cnn": Listed(
+            "polarbear.methods.icarl_cnn:ICarlCNN",
+            "distils old classes from the previous network; herded memory",
+        ),
+        "icarl-norm": Listed(
+            "polarbear.methods.icarl_norm:ICarlNorm",
+            "iCaRL-CNN with a cosine head",
+        ),
+        "lucir": Listed(
+            "polarbear.methods.lucir:LUCIR",
+            "keeps features near the previous network's; margin between old and new classes",
+        ),
+        "joint": Listed(
+            "polarbear.methods.joint:Joint",
+            "trains on all classes at once with complete labels; the upper bound",
+        ),
+        "incremental-joint": Listed(
+            "polarbear.methods.incremental_joint:IncrementalJoint",
+            "trains on all data so far with complete labels; the upper bound task by task",
+        ),
+    }
+)
+
+
+def method_names() -> tuple[str, ...]:
+    """Give the names of the built-in methods and of those that installed packages add.
+
+    >>> method_names()[:3]
+    ('finetune', 'er', 'er-infinite')
+    """
+    return (*METHODS, *_added())
+
+
+def summary(name: str) -> str:
+    """Give a line about a method, without importing it.
+
+    >>> summary("er")
+    'replays random stored images'
+    """
+    if name in METHODS:
+        return METHODS[name].summary
+    added = _added()
+    if name not in added:
+        raise unknown_name("method", name, method_names())
+    dist = added[name].dist
+    return f"from the package {dist.name}" if dist else f"from {added[name].value}"
+
+
+def resolve(name: str) -> "type[Method]":
+    """Give a method's class by its name or by its dotted path, ``package.module:Class``.
+
+    A file in the current directory counts as a module: ``my_method:MyMethod``.
+    """
+    if name in METHODS:
+        return _load(METHODS[name].path)
+    if name in (added := _added()):
+        return _load(added[name].value)
+    if ":" in name:
+        return _load(name)
+    error = unknown_name("method", name, method_names())
+    raise type(error)(f"{error}; or the dotted path of your own: package.module:Class")
+
+
+def make_options(method: "type[Method]", values: Mapping[str, Any]) -> Any:
+    """Give a method's ``Options`` with these values; unknown names and wrong types are errors."""
+    names = [one.name for one in fields(method.Options)]
+    hints = get_type_hints(method.Options)
+    for key, value in values.items():
+        if not names:
+            raise PolarbearError(f"{method.__name__} has no options, so not {key!r} either")
+        if key not in names:
+            raise unknown_name(f"option of {method.__name__}", key, names)
+        if not _fits(value, hints[key]):
+            shown = hints[key].__name__ if isinstance(hints[key], type) else str(hints[key])
+            raise PolarbearError(f"{key} of {method.__name__} must be {shown}, not {value!r}")
+    return method.Options(**values)
+
+
+def _added() -> dict[str, EntryPoint]:
+    found = {one.name: one for one in entry_points(group=ENTRY_POINTS)}
+    return {name: found[name] for name in sorted(found) if name not in METHODS}
+
+
+def _load(path: str) -> "type[Method]":
+    module_name, _, class_name = path.partition(":")
+    if not (class_name.isidentifier() and all(p.isidentifier() for p in module_name.split("."))):
+        raise PolarbearError(f"{path!r} is no dotted path: write package.module:Class")
+    module = _import(module_name, path)
+    if not hasattr(module, class_name):
+        classes = [name for name, value in vars(module).items() if isinstance(value, type)]
+        raise unknown_name(f"class in {module.__file__ or module_name}", class_name, classes)
+    from polarbear.methods.method import Method
+
+    found = getattr(module, class_name)
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise PolarbearError(
+            f"{path} is no method: it must be a class derived from polarbear.methods.method.Method"
+        )
+    return found
+
+
+def _import(module: str, path: str) -> ModuleType:
+    try:
+        with _current_directory():
+            return import_module(module)
+    except ModuleNotFoundError as error:
+        raise PolarbearError(_missing(error.name or "", module, path)) from error
+    except (ImportError, SyntaxError) as error:
+        raise PolarbearError(f"{path} cannot be imported: {error}") from error
+
+
+def _missing(absent: str, module: str, path: str) -> str:
+    if absent == "torch":
+        return f"{path} needs PyTorch: pip install 'polarbear[torch]'"
+    if f"{module}.".startswith(f"{absent}."):
+        return f"{path}: there is no module {absent!r}, neither installed nor in {Path.cwd()}"
+    return f"{path} needs the module {absent!r}, which is not installed"
+
+
+@contextmanager
+def _current_directory() -> Iterator[None]:
+    """Let files of the current directory be imported, after all that is installed."""
+    here = str(Path.cwd())
+    if here in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in args)
+    if origin is Literal:
+        return value in args
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    kind = NoneType if hint is None else origin or hint
+    return not isinstance(kind, type) or isinstance(value, kind)

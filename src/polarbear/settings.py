@@ -1,0 +1,109 @@
+"""Everything that decides what a run does, with IIRC-CIFAR's published values as defaults."""
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from polarbear.errors import PolarbearError, unknown_name
+
+Precision = Literal["fp32", "tf32", "bf16"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run: with the same settings, versions and data, a CPU gives the same bytes of scores."""
+
+    method: str
+    """Name of a method, or the dotted path of a class of your own (``package.module:Class``)."""
+    benchmark: str = "iirc-cifar"
+    """Name of a benchmark."""
+    order: int = 0
+    """Published class order."""
+    seed: int = 100
+    """Seed of weights, shuffling, augmentation and memory."""
+
+    epochs: int = 140
+    """Epochs a task."""
+    first_task_factor: float = 2.0
+    """The first task trains this many times as long."""
+    batch_size: int = 128
+    """Images a step; the last, partial batch of an epoch is kept."""
+    learning_rate: float = 1.0
+    """Rate at the start of every task."""
+    momentum: float = 0.9
+    """Momentum of SGD, without Nesterov."""
+    weight_decay: float = 1e-5
+    """Decay of every parameter."""
+    plateau_patience: int = 10
+    """Epochs without a better in-task validation score before the rate falls."""
+    plateau_factor: float = 0.1
+    """What the rate is multiplied with then."""
+    plateau_threshold: float = 1e-3
+    """How much better counts as better (absolute)."""
+
+    network: str = "resnet32"
+    """Name of a network, or the dotted path of a factory of your own."""
+    preparation: str | None = None
+    """Augmentation and normalisation: cifar, imagenet or plain (default: the benchmark's)."""
+    memory_per_class: int | None = 20
+    """Replay images kept for each class; None keeps all."""
+    memory_total: int | None = None
+    """Replay images kept in all, shared by the seen classes; replaces memory_per_class."""
+    decision: str = "threshold"
+    """Rule that turns scores into labels: threshold, top1 or top1-per-level."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The method's own settings."""
+
+    device: str = "auto"
+    """auto (a GPU where there is one), cpu, cuda or cuda:N."""
+    precision: Precision = "fp32"
+    """Arithmetic on a GPU; weights and batch-norm statistics are always fp32."""
+    keep_scores: bool = False
+    """Keep test scores as float16, for other decision rules and metrics later."""
+    tasks: int | None = None
+    """Stop after this many tasks (default: all)."""
+
+    def __post_init__(self) -> None:
+        """Refuse values no run can have."""
+        for name, low in _AT_LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not value >= low:
+                raise PolarbearError(f"{name} must be at least {low}, not {value!r}")
+        if self.memory_per_class == 0 or self.memory_total == 0:
+            raise PolarbearError(
+                "a memory of 0 images replays nothing: use the method 'finetune' for that, "
+                "or give memory_per_class a number from 1 (None keeps all)"
+            )
+
+    def epochs_of(self, task: int) -> int:
+        """Give the number of epochs of a task."""
+        return round(self.epochs * self.first_task_factor) if task == 0 else self.epochs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain data for a manifest."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Settings":
+        """Build from plain data; an unknown key is an error that names the nearest one."""
+        names = [f.name for f in fields(cls)]
+        for key in values:
+            if key not in names:
+                raise unknown_name("setting", key, names)
+        return cls(**values)
+
+
+_AT_LEAST = {
+    "order": 0,
+    "seed": 0,
+    "epochs": 1,
+    "first_task_factor": 0.01,
+    "batch_size": 1,
+    "learning_rate": 0.0,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "plateau_patience": 0,
+    "plateau_factor": 0.0,
+    "memory_per_class": 0,
+    "memory_total": 0,
+    "tasks": 1,
+}
