@@ -1,5 +1,5 @@
 # Two commands set everything up on a fresh machine; each keeps its own environment.
-#   make demo   describe the embedded benchmark and score predictions on it
+#   make demo   train four methods on the embedded benchmark and compare them (CPU, minutes)
 #   make test   style, types and every test
 PYTHON ?= python3
 VENVS := .venvs
@@ -27,7 +27,7 @@ clean:
 # An environment is ready once its install ended well; an interrupted install starts again.
 $(VENVS)/demo/ready: pyproject.toml
 	$(PYTHON) -m venv --clear $(VENVS)/demo
-	$(VENVS)/demo/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,images]'
+	$(VENVS)/demo/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,images,torch]'
 	touch $@
 
 $(VENVS)/test/ready: pyproject.toml

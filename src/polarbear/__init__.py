@@ -2,8 +2,10 @@
 
 from polarbear import metrics
 from polarbear.benchmarks import Benchmark, benchmarks, load, register
+from polarbear.check import CheckError, check_hierarchy, check_stream
 from polarbear.evaluate import Evaluator
 from polarbear.hierarchy import Hierarchy
+from polarbear.predictions import read_predictions, save_predictions
 from polarbear.schedule import Schedule
 from polarbear.scores import ScoreTable
 from polarbear.split import SplitRule
@@ -13,6 +15,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Benchmark",
+    "CheckError",
     "Evaluator",
     "Hierarchy",
     "Schedule",
@@ -22,7 +25,11 @@ __all__ = [
     "Task",
     "View",
     "benchmarks",
+    "check_hierarchy",
+    "check_stream",
     "load",
     "metrics",
+    "read_predictions",
     "register",
+    "save_predictions",
 ]

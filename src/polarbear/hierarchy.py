@@ -68,13 +68,13 @@ class Hierarchy:
         titles: Mapping[str, str] | None = None,
     ) -> "Hierarchy":
         """Build from superclass → subclasses (a list, or a mapping for more levels)."""
-        pairs = [*_walk(children, None), *((name, None) for name in alone)]
+        pairs = [*_walk(children, None), *((name, None) for name in _listed("alone", alone))]
         return cls.from_parents(pairs, titles)
 
     @classmethod
     def flat(cls, names: Iterable[str], titles: Mapping[str, str] | None = None) -> "Hierarchy":
         """Build classes without superclasses: plain class-incremental learning."""
-        return cls.from_parents([(name, None) for name in names], titles)
+        return cls.from_parents([(name, None) for name in _listed("flat", names)], titles)
 
     @classmethod
     def read(cls, path: str | Path) -> "Hierarchy":
@@ -89,11 +89,15 @@ class Hierarchy:
         path = Path(path)
         if not path.is_file():
             raise HierarchyError(f"no hierarchy file at {path}")
-        if path.suffix == ".toml":
-            return _from_toml(path)
-        if path.suffix == ".csv":
-            return _from_csv(path)
-        raise HierarchyError(f"{path}: a hierarchy is a .toml or a .csv file, not {path.suffix!r}")
+        reader = {".toml": _from_toml, ".csv": _from_csv}.get(path.suffix.lower())
+        if reader is None:
+            raise HierarchyError(
+                f"{path}: a hierarchy is a .toml or a .csv file, not {path.suffix!r}"
+            )
+        try:
+            return reader(path)
+        except (HierarchyError, UnicodeDecodeError, csv.Error) as error:
+            raise HierarchyError(f"{path}: {error}") from error
 
     def __len__(self) -> int:
         """Count the classes."""
@@ -180,11 +184,15 @@ class Hierarchy:
 def _refuse_bad_names(names: tuple[str, ...]) -> None:
     seen: set[str] = set()
     for name in names:
-        if not isinstance(name, str) or not name.strip():
-            raise HierarchyError(f"a class name must be a non-empty text, not {name!r}")
+        _refuse_bad_name(name)
         if name in seen:
             raise HierarchyError(f"class {name!r} is doubled: name every class once")
         seen.add(name)
+
+
+def _refuse_bad_name(name: object) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise HierarchyError(f"a class name must be a non-empty text, not {name!r}")
 
 
 def _refuse_bad_parents(names: tuple[str, ...], parents: tuple[int, ...]) -> None:
@@ -208,6 +216,8 @@ def _refuse_bad_parents(names: tuple[str, ...], parents: tuple[int, ...]) -> Non
 def _first_parent(pairs: list[tuple[str, str | None]]) -> dict[str, str | None]:
     given: dict[str, str | None] = {}
     for child, up in pairs:
+        for name in (child, up or child):
+            _refuse_bad_name(name)
         if child in given:
             raise HierarchyError(
                 f"class {child!r} is doubled: under {given[child] or 'nothing'!r} and under "
@@ -223,36 +233,50 @@ def _walk(tree: Mapping[str, Any], up: str | None) -> Iterator[tuple[str, str | 
         yield name, up
         if isinstance(below, Mapping):
             yield from _walk(below, name)
-        elif isinstance(below, str) or not isinstance(below, Iterable):
-            raise HierarchyError(f"below {name!r} comes a list of classes, not {below!r}")
         else:
-            for child in below:
+            for child in _listed(f"below {name!r}", below):
                 yield child, name
+
+
+def _listed(where: str, names: Any) -> Iterable[str]:
+    """Give the names, unless they are one text, which Python would take letter by letter."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise HierarchyError(f"{where}: a list of classes is needed, not {names!r}")
+    return names
 
 
 def _from_toml(path: Path) -> Hierarchy:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise HierarchyError(f"{path} is not valid TOML: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise HierarchyError(f"not valid TOML: {error}") from error
     for key in content:
         if key not in ("tree", "alone", "titles"):
             raise unknown_name(f"key in {path}", key, ("tree", "alone", "titles"))
+    for key in ("tree", "titles"):
+        if not isinstance(content.get(key, {}), Mapping):
+            raise HierarchyError(f"{key} must be a table, [{key}], not {content[key]!r}")
     return Hierarchy.from_children(
         content.get("tree", {}), content.get("alone", ()), content.get("titles", {})
     )
 
 
 def _from_csv(path: Path) -> Hierarchy:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
-        if not rows.fieldnames or not {"class", "parent"} <= set(rows.fieldnames):
+    # utf-8-sig: spreadsheets put a byte order mark first.
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = [[field.strip() for field in line] for line in csv.reader(file) if line]
+    columns = rows[0] if rows else []
+    if not {"class", "parent"} <= set(columns):
+        raise HierarchyError(
+            "the first line must name the columns class,parent (and title, if you like); "
+            f"it is {','.join(columns)!r}"
+        )
+    for row in rows[1:]:
+        if len(row) != len(columns):
             raise HierarchyError(
-                f"{path}: the first line must name the columns class,parent (and title, if you "
-                f"like); it is {','.join(rows.fieldnames or ())!r}"
+                f"the line {','.join(row)!r} has {len(row)} columns, the first line "
+                f"{len(columns)}: put a name with a comma in quotes"
             )
-        lines = list(rows)
+    lines = [dict(zip(columns, row, strict=True)) for row in rows[1:]]
     titles = {line["class"]: line["title"] for line in lines if line.get("title")}
-    return Hierarchy.from_parents(
-        [(line["class"], line["parent"] or None) for line in lines], titles
-    )
+    return Hierarchy.from_parents([(line["class"], line["parent"]) for line in lines], titles)

@@ -16,8 +16,8 @@ import math
 import os
 import platform
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 
 from polarbear.arrays import Bools
 from polarbear.errors import PolarbearError
+from polarbear.evaluate import SCORE_NAMES
+from polarbear.scores import BY_TASK, ScoreTable
 
 FORMAT = 1
 
@@ -85,15 +87,36 @@ class RunFolder:
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
         """Add a line to ``epochs.jsonl`` or ``scores.jsonl``."""
-        with (self.path / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(plain(record), allow_nan=False) + "\n")
+        line = json.dumps(plain(record), allow_nan=False) + "\n"
+        with writing(self.path), (self.path / f"{name}.jsonl").open("ab") as file:
+            file.write(line.encode())
+            file.flush()
+            # A checkpoint counts on these lines: they must be on the disk before it is.
+            os.fsync(file.fileno())
 
     def lines(self, name: str) -> Iterator[dict[str, Any]]:
-        """Go through the records of a JSON-lines file."""
+        """Go through the records of a JSON-lines file; a line that was cut off is left out."""
         file = self.path / f"{name}.jsonl"
         if file.is_file():
-            with file.open(encoding="utf-8") as lines:
-                yield from (json.loads(line) for line in lines)
+            with file.open("rb") as lines:
+                yield from (json.loads(line) for line in lines if line.endswith(b"\n"))
+
+    def table(self, split: str = "test") -> ScoreTable:
+        """Give the score table, NaN for tasks still to come."""
+        manifest = self.manifest()
+        tasks = len(manifest["classes"])
+        scores = {name: np.full(tasks, np.nan) for name in SCORE_NAMES}
+        by_task = {name: np.full((tasks, tasks), np.nan) for name in BY_TASK}
+        for line in self.lines("scores"):
+            if line["split"] != split:
+                continue
+            after = line["after"]
+            for name, value in line["scores"].items():
+                scores[name][after] = np.nan if value is None else value
+            for name, row in line["by_task"].items():
+                by_task[name][after, : after + 1] = np.array(row, dtype=np.float64)
+        settings = manifest["settings"]
+        return ScoreTable(settings["benchmark"], settings["order"], split, scores, by_task)
 
     def sizes(self) -> dict[str, int]:
         """Give the lengths of the line files, for :meth:`cut_back`."""
@@ -104,7 +127,13 @@ class RunFolder:
         """Drop lines written after a checkpoint: a resumed run writes them again."""
         for name, size in sizes.items():
             file = self.path / f"{name}.jsonl"
-            if file.exists() and file.stat().st_size > size:
+            there = file.stat().st_size if file.exists() else 0
+            if there < size:
+                raise RunError(
+                    f"{file} lacks lines this run has written: it has {there} bytes, the "
+                    f"checkpoint counts on {size}. Put the file back, or start a new run"
+                )
+            if there > size:
                 os.truncate(file, size)
 
     def save_predictions(self, after: int, predictions: Bools) -> None:
@@ -112,7 +141,8 @@ class RunFolder:
         packed = np.packbits(predictions, axis=None)
         file = self.path / "predictions" / f"after_{after}.npz"
         shape = np.array(predictions.shape)
-        write_whole(file, lambda out: np.savez(out, bits=packed, shape=shape))
+        with writing(self.path):
+            write_whole(file, lambda out: np.savez(out, bits=packed, shape=shape))
 
     def predictions(self, after: int) -> Bools | None:
         """Give kept test predictions (n, s), or None."""
@@ -125,9 +155,14 @@ class RunFolder:
         return bits.reshape(shape).astype(bool)
 
     def save_raw(self, after: int, scores: NDArray[Any]) -> None:
-        """Keep test scores (n, s) as float16."""
+        """Keep test scores (n, s) as float16, each on its own side of 0."""
         half = np.clip(scores, -60000, 60000).astype(np.float16)
-        write_whole(self.path / "raw" / f"after_{after}.npy", lambda out: np.save(out, half))
+        # Scores too near 0 for float16 would all round to it, and be named or not alike.
+        least = np.copysign(np.finfo(np.float16).smallest_subnormal, scores)
+        half = np.where((half == 0) & (scores != 0), least, half).astype(np.float16)
+        file = self.path / "raw" / f"after_{after}.npy"
+        with writing(self.path):
+            write_whole(file, lambda out: np.save(out, half))
 
     def raw(self, after: int) -> NDArray[np.float16] | None:
         """Give kept test scores (n, s), or None."""
@@ -144,18 +179,31 @@ def find_runs(root: str | Path) -> Iterator[RunFolder]:
         yield RunFolder(manifest.parent)
 
 
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn a write that fails into an error that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"no more can be written to {folder}: {error}. What is there is kept; make room, "
+            f"then `polarbear resume {folder}`"
+        ) from error
+
+
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file so that it is there whole or not at all, even if the machine stops."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    # Not tempfile: its files are the owner's alone, and a run folder is often a group's.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with temporary.open("wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -31,7 +31,7 @@ class Schedule:
         for index, task in enumerate(self.tasks):
             if not task:
                 raise ScheduleError(f"task {index} has no class: leave the task out")
-            for name in task:
+            for name in _names(task):
                 if name in home:
                     raise ScheduleError(
                         f"class {name!r} is in task {home[name]} and again in task {index}: "
@@ -42,7 +42,7 @@ class Schedule:
     @classmethod
     def of(cls, tasks: Iterable[Iterable[str]]) -> "Schedule":
         """Build from any nested lists of class names."""
-        return cls(tuple(tuple(task) for task in tasks))
+        return cls(tuple(_names(task) for task in tasks))
 
     def __len__(self) -> int:
         """Count the tasks."""
@@ -60,6 +60,8 @@ class Schedule:
 
     def seen(self, after: int) -> tuple[str, ...]:
         """Give the classes of tasks 0 to ``after``, in their order of arrival."""
+        if not 0 <= after < len(self):
+            raise ScheduleError(f"after={after}: tasks are 0 to {len(self) - 1}")
         return tuple(name for task in self.tasks[: after + 1] for name in task)
 
     def joint(self) -> "Schedule":
@@ -102,6 +104,8 @@ class Schedule:
             )
         if size < 1 or (tasks is not None and tasks < 1):
             raise ScheduleError("a task needs at least one class, and a schedule one task")
+        if seed < 0:
+            raise ScheduleError(f"a seed is a whole number from 0, not {seed}")
         random = np.random.default_rng(seed)
         # A superclass drawn near the end can leave too few classes for a full task: draw again.
         for _ in range(1000):
@@ -114,6 +118,12 @@ class Schedule:
         )
 
 
+def _names(task: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(task, str):
+        raise ScheduleError(f"a task is a list of classes, not the text {task!r}")
+    return tuple(task)
+
+
 def _draw_once(
     hierarchy: Hierarchy,
     roots: list[str],
@@ -123,11 +133,11 @@ def _draw_once(
     tasks: int | None,
 ) -> list[list[str]] | None:
     drawn = [_pick(random, roots, first)]
+    parent = {name: hierarchy.parent(name) for name in hierarchy.names}
     seen = set(drawn[0])
     while len(seen) < len(hierarchy) and (tasks is None or len(drawn) < tasks):
-        free = [
-            n for n in hierarchy.names if n not in seen and hierarchy.parent(n) in {None, *seen}
-        ]
+        above = {None, *seen}
+        free = [n for n in hierarchy.names if n not in seen and parent[n] in above]
         if len(free) < min(size, len(hierarchy) - len(seen)):
             return None
         drawn.append(_pick(random, free, size))

@@ -1,7 +1,8 @@
 """Everything that decides what a run does, with IIRC-CIFAR's published values as defaults."""
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from polarbear.errors import PolarbearError, unknown_name
 
@@ -64,6 +65,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse values no run can have."""
+        for name, hint in get_type_hints(type(self)).items():
+            if not fits(getattr(self, name), hint):
+                _refuse(name, getattr(self, name), hint)
         for name, low in _AT_LEAST.items():
             value = getattr(self, name)
             if value is not None and not value >= low:
@@ -76,7 +80,7 @@ class Settings:
 
     def epochs_of(self, task: int) -> int:
         """Give the number of epochs of a task."""
-        return round(self.epochs * self.first_task_factor) if task == 0 else self.epochs
+        return max(1, round(self.epochs * self.first_task_factor)) if task == 0 else self.epochs
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain data for a manifest."""
@@ -89,6 +93,8 @@ class Settings:
         for key in values:
             if key not in names:
                 raise unknown_name("setting", key, names)
+        if "method" not in values:
+            raise PolarbearError("a run needs a method: name one, such as 'er'")
         return cls(**values)
 
 
@@ -103,7 +109,31 @@ _AT_LEAST = {
     "weight_decay": 0.0,
     "plateau_patience": 0,
     "plateau_factor": 0.0,
+    "plateau_threshold": 0.0,
     "memory_per_class": 0,
     "memory_total": 0,
     "tasks": 1,
 }
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value is of a type: a plain one, a union, a ``Literal`` or a ``dict``.
+
+    >>> fits(3, float), fits(True, int), fits(None, int | None), fits("fp8", Precision)
+    (True, False, True, False)
+    """
+    if isinstance(hint, UnionType):
+        return any(fits(value, one) for one in get_args(hint))
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if hint in (int, float):
+        allowed = int if hint is int else (int, float)
+        return isinstance(value, allowed) and not isinstance(value, bool)
+    return isinstance(value, get_origin(hint) or hint)
+
+
+def _refuse(name: str, value: object, hint: Any) -> NoReturn:
+    if get_origin(hint) is Literal:
+        raise unknown_name(name, value, get_args(hint))
+    shown = hint.__name__ if isinstance(hint, type) else str(hint)
+    raise PolarbearError(f"{name} must be {shown}, not {value!r}")

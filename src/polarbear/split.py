@@ -26,8 +26,8 @@ class SplitRule:
     says; the published benchmark, and the default, take them in file order.
 
     With more than two levels, the window of rows of each level below the top starts half a
-    superclass share after the one above it, so that neighbours share half their images, as the
-    two levels of IIRC do.
+    superclass share after the one above it (or ends with the leaf's rows), so that neighbours
+    share half their images, as the two levels of IIRC do.
     """
 
     valid: float = 0.1
@@ -49,6 +49,8 @@ class SplitRule:
             )
         if self.cap < 1:
             raise DataError(f"cap counts subclasses, from 1; it is {self.cap}")
+        if self.shuffle_seed is not None and self.shuffle_seed < 0:
+            raise DataError(f"shuffle_seed is a whole number from 0, not {self.shuffle_seed}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,15 +71,14 @@ class LeafRows:
         """Rows of each class: (c,)."""
         return np.diff(self.start)
 
-    def part(self, split: str) -> tuple[Ints, Ints]:
-        """Give first position and number of rows of a split inside each leaf: (c,), (c,)."""
-        zero = np.zeros_like(self.valid)
-        begin, end = {
-            "valid": (zero, self.valid),
-            "post_valid": (self.valid, self.post),
-            "train": (self.post, self.count),
-        }[split]
-        return begin, end - begin
+    @cached_property
+    def parts(self) -> dict[str, tuple[Ints, Ints]]:
+        """Split → first position and number of its rows inside each leaf: (c,), (c,)."""
+        return {
+            "valid": (np.zeros_like(self.valid), self.valid),
+            "post_valid": (self.valid, self.post - self.valid),
+            "train": (self.post, self.count - self.post),
+        }
 
 
 def group_by_leaf(
@@ -90,7 +91,7 @@ def group_by_leaf(
     """
     order = np.arange(len(leaf)) if file_order is None else file_order
     if rule.shuffle_seed is not None:
-        order = np.random.default_rng(rule.shuffle_seed).permutation(order)
+        order = order[np.random.default_rng(rule.shuffle_seed).permutation(len(order))]
     # int16 makes the stable sort a radix sort: 1.28 million rows in about 10 ms.
     keys = leaf[order].astype(np.int16 if classes < 2**15 else np.int64)
     rows = order[np.argsort(keys, kind="stable")]
@@ -106,7 +107,7 @@ def class_rows(
 ) -> list[Ints]:
     """Give the rows a class trains on (or is validated on), one array a leaf below it."""
     c = hierarchy.index(name)
-    begin, size = grouped.part(split)
+    begin, size = grouped.parts[split]
     first = grouped.start[:-1] + begin
     if hierarchy.is_leaf[c]:
         kept = int(rule.subclass * size[c]) if hierarchy.parents[c] >= 0 else size[c]

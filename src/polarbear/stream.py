@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polarbear.arrays import Bools, Ints, frozen
+from polarbear.arrays import Bools, Ints, frozen, kept
 from polarbear.data.source import Images, Source, SplitName
 from polarbear.errors import DataError, ScheduleError, unknown_name
 from polarbear.hierarchy import Hierarchy
@@ -92,12 +92,14 @@ class Stream(Sequence[Task]):
         """Refuse a schedule or leaves that do not fit the hierarchy."""
         for name in self.schedule.classes:
             self.hierarchy.index(name)
-        for split in ("train", "test"):
-            _refuse_bad_leaves(f"{split}_leaf", getattr(self, f"{split}_leaf"), self.hierarchy)
-        if self.file_order is not None and not np.array_equal(
-            np.sort(self.file_order), np.arange(len(self.train_leaf))
-        ):
-            raise DataError("file_order must name every training row once")
+        for name in ("train_leaf", "test_leaf"):
+            _refuse_bad_leaves(name, getattr(self, name), self.hierarchy)
+            object.__setattr__(self, name, kept(getattr(self, name)))
+        if self.file_order is not None:
+            rows = np.sort(self.file_order, kind="stable")
+            if not np.array_equal(rows, np.arange(len(self.train_leaf))):
+                raise DataError("file_order must name every training row once")
+            object.__setattr__(self, "file_order", kept(np.asarray(self.file_order)))
 
     @classmethod
     def build(
@@ -136,8 +138,8 @@ class Stream(Sequence[Task]):
         return cls(
             hierarchy,
             schedule,
-            number[source.train_leaf],
-            number[source.test_leaf],
+            frozen(number[source.train_leaf]),
+            frozen(number[source.test_leaf]),
             rule or SplitRule(),
             **more,
         )
@@ -167,16 +169,15 @@ class Stream(Sequence[Task]):
             index = range(len(self))[index]
         except IndexError:
             raise IndexError(f"no task {index}: tasks are 0 to {len(self) - 1}") from None
-        seen = self.schedule.seen(index)
-        table = self._label_table(index).copy()
-        table[:, : len(seen) - len(self.schedule.tasks[index])] = False
-        return Task(
-            index,
-            self.schedule.tasks[index],
-            seen,
-            self._view("train", self._shared_rows("train")[index], frozen(table), seen),
-            self._view("train", self._shared_rows("valid")[index], table, seen),
+        classes, seen = self.schedule.tasks[index], self.schedule.seen(index)
+        complete = self._label_table(index)
+        table = np.zeros_like(complete)
+        table[:, -len(classes) :] = complete[:, -len(classes) :]
+        train, valid = (
+            self._view("train", self._task_rows[split][index], frozen(table), seen)
+            for split in ("train", "valid")
         )
+        return Task(index, classes, seen, train, valid)
 
     def train(self, after: int, task: int | None = None) -> View:
         """Give training rows of tasks 0..after (or of one) with complete labels.
@@ -213,7 +214,7 @@ class Stream(Sequence[Task]):
         tasks = range(after + 1) if task is None else range(task, task + 1)
         file: SplitName = "test" if split == "test" else "train"
         if split in ("train", "valid"):
-            rows = _union([self._shared_rows(split)[i] for i in tasks])
+            rows = _union([self._task_rows[split][i] for i in tasks])
         else:
             wanted = np.any(self._leaf_in_task[list(tasks)], axis=0)
             rows = self._all_rows(split)
@@ -234,8 +235,14 @@ class Stream(Sequence[Task]):
 
     def _label_table(self, after: int) -> Bools:
         """Labels an image of each class carries among the seen: (c, s)."""
-        seen = [self.hierarchy.index(name) for name in self.schedule.seen(after)]
-        return frozen(self.hierarchy.closure[:, seen])
+        return self._arrival_closure[:, : len(self.schedule.seen(after))]
+
+    @cached_property
+    def _arrival_closure(self) -> Bools:
+        """The hierarchy's closure with columns in order of arrival: (c, s)."""
+        arrival = [self.hierarchy.index(name) for name in self.classes]
+        # Indexing columns leaves them in column order, in which gathering rows is 5 times slower.
+        return frozen(np.ascontiguousarray(self.hierarchy.closure[:, arrival]))
 
     @cached_property
     def _grouped(self) -> LeafRows:
@@ -244,9 +251,6 @@ class Stream(Sequence[Task]):
     @cached_property
     def _task_rows(self) -> dict[str, tuple[Ints, ...]]:
         return {split: self._rows_by_task(split) for split in ("train", "valid")}
-
-    def _shared_rows(self, split: str) -> tuple[Ints, ...]:
-        return self._task_rows[split]
 
     def _rows_by_task(self, split: str) -> tuple[Ints, ...]:
         def rows(name: str) -> list[Ints]:
@@ -271,7 +275,7 @@ class Stream(Sequence[Task]):
     @cached_property
     def _post_rows(self) -> Ints:
         grouped = self._grouped
-        begin, size = grouped.part("post_valid")
+        begin, size = grouped.parts["post_valid"]
         position = np.arange(len(grouped.rows)) - np.repeat(grouped.start[:-1], grouped.count)
         low, high = np.repeat(begin, grouped.count), np.repeat(begin + size, grouped.count)
         return np.sort(grouped.rows[(position >= low) & (position < high)])
@@ -283,22 +287,29 @@ def leaf_numbers(hierarchy: Hierarchy, leaf: ArrayLike, ignore: Sequence[str] = 
     >>> leaf_numbers(Hierarchy.flat(["lamp", "bus"]), ["bus", "bus", "lamp"]).tolist()
     [1, 1, 0]
     """
-    array = leaf if isinstance(leaf, (list, tuple)) else np.asarray(leaf)
-    if isinstance(array, np.ndarray) and np.issubdtype(array.dtype, np.integer):
-        return array.astype(np.intp)
-    names: list[str] = array.tolist() if isinstance(array, np.ndarray) else list(array)
     number = hierarchy.number | dict.fromkeys(ignore, -1)
     try:
-        # A dictionary look-up a row is 10 times faster than np.unique on text.
-        return np.fromiter(map(number.__getitem__, names), np.intp, len(names))
+        # Turning a list of text into an array would take longer than to look up every row.
+        if isinstance(leaf, (list, tuple)) and leaf and isinstance(leaf[0], str):
+            return frozen(np.fromiter(map(number.__getitem__, leaf), np.intp, len(leaf)))
+        array = np.asarray(leaf)
+        if array.ndim != 1:
+            raise DataError(f"leaf labels are one a row, (n,); their shape is {array.shape}")
+        if np.issubdtype(array.dtype, np.integer):
+            return frozen(array.astype(np.intp))
+        # Files mostly lie class by class, so each run of equal names is looked up once.
+        start = np.flatnonzero(np.concatenate([[len(array) > 0], array[1:] != array[:-1]]))
+        runs = [number[name] for name in array[start].tolist()]
+        return frozen(np.repeat(np.array(runs, np.intp), np.diff(start, append=len(array))))
     except KeyError as error:
         raise unknown_name("leaf class", error.args[0], hierarchy.leaves) from None
 
 
 def _refuse_bad_leaves(what: str, leaf: Ints, hierarchy: Hierarchy) -> None:
-    if np.ndim(leaf) != 1:
+    if np.ndim(leaf) != 1 or not np.issubdtype(np.asarray(leaf).dtype, np.integer):
         raise DataError(
-            f"{what} must be one class number a row, (n,); its shape is {np.shape(leaf)}"
+            f"{what} must be one class number a row, (n,) whole numbers; "
+            f"it has shape {np.shape(leaf)} and type {np.asarray(leaf).dtype}"
         )
     if not len(leaf):
         return
@@ -319,5 +330,6 @@ def _refuse_bad_leaves(what: str, leaf: Ints, hierarchy: Hierarchy) -> None:
 
 
 def _union(parts: list[Ints]) -> Ints:
-    rows = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.intp)
+    # Parts are mostly ascending, and a stable sort merges runs: 10 times faster on ImageNet.
+    rows = np.sort(np.concatenate(parts), kind="stable") if parts else np.empty(0, np.intp)
     return rows[np.concatenate([[True], rows[1:] != rows[:-1]])] if rows.size else rows

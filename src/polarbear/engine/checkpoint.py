@@ -36,15 +36,17 @@ def save(folder: Path, number: int, checkpoint: Checkpoint) -> None:
     write_whole(folder / f"{stem}.safetensors", lambda file: file.write(content))
     facts = {"sha256": hashlib.sha256(content).hexdigest(), "facts": plain(checkpoint.facts)}
     write_json(folder / f"{stem}.json", facts)
-    for old in sorted(folder.glob("*.json"))[:-KEPT]:
-        old.unlink()
-        old.with_suffix(".safetensors").unlink(missing_ok=True)
+    kept = {file.stem for file in sorted(folder.glob("[0-9]*.json"))[-KEPT:]}
+    for file in folder.iterdir():
+        # Older ones, and what a killed process left half written.
+        if file.stem not in kept:
+            file.unlink()
 
 
 def load_newest(folder: Path) -> tuple[int, Checkpoint] | None:
     """Give the newest whole checkpoint and its number; a damaged one is passed over, and said."""
     damaged: list[str] = []
-    for file in sorted(folder.glob("*.json"), reverse=True):
+    for file in sorted(folder.glob("[0-9]*.json"), reverse=True):
         checkpoint = _read(file)
         if checkpoint is not None:
             return int(file.stem), checkpoint
@@ -64,5 +66,5 @@ def _read(file: Path) -> Checkpoint | None:
         if hashlib.sha256(content).hexdigest() != facts["sha256"]:
             return None
         return Checkpoint(safetensors.torch.load(content), facts["facts"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None

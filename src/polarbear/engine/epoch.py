@@ -59,7 +59,8 @@ class Epoch:
         if self.reference is None:
             return None
         random = keyed(self.learner.settings.seed, "reference", *self.place, step)
-        count = self.learner.method.options.reference_batch_size
+        options, settings = self.learner.method.options, self.learner.settings
+        count = getattr(options, "reference_batch_size", settings.batch_size)
         chosen: Ints = random.permutation(len(self.reference))[:count]
         pool = self.reference.take(chosen)
         (images,) = self.learner.train_pixels.batches([pool.rows])

@@ -5,7 +5,7 @@ So a resumed run draws what the unbroken one did, and the device does not matter
 
 import numpy as np
 
-_PURPOSES = ("weights", "shuffle", "augment", "memory", "reference", "look-up")
+_PURPOSES = ("weights", "shuffle", "augment", "memory", "reference", "look-up", "dropout")
 
 
 def keyed(seed: int, purpose: str, *place: int) -> np.random.Generator:

@@ -1,6 +1,7 @@
 """Device and precision: chosen once, used everywhere, known to no method."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +42,16 @@ class Machine:
         if self.precision == "bf16":
             return torch.autocast(self.device.type, torch.bfloat16)
         return nullcontext()
+
+    @contextmanager
+    def seeded(self, seed: int) -> Iterator[None]:
+        """Seed PyTorch's own random numbers, which dropout draws; afterwards they are as before."""
+        on_gpu = self.device.type == "cuda"
+        with torch.random.fork_rng(devices=[self.device] if on_gpu else []):
+            torch.default_generator.manual_seed(seed)
+            if on_gpu:
+                torch.cuda.manual_seed(seed)
+            yield
 
     def place(self, model: nn.Module) -> None:
         """Move a model here, channels last: faster convolutions on a CPU and on a GPU."""

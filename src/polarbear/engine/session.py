@@ -6,17 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from polarbear.arrays import Bools
 from polarbear.benchmarks import find, load
 from polarbear.decide import Scores, decision
 from polarbear.engine import checkpoint, state
-from polarbear.engine.augment import preparation
+from polarbear.engine.augment import Preparation, preparation, prepare
 from polarbear.engine.heads import build_head
 from polarbear.engine.learner import Learner
 from polarbear.engine.machine import Machine
@@ -27,7 +28,7 @@ from polarbear.engine.pixels import place_pixels
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.errors import PolarbearError
 from polarbear.methods.registry import make_options, resolve
-from polarbear.runs import RunError, RunFolder, environment, write_json
+from polarbear.runs import RunError, RunFolder, environment, write_json, writing
 from polarbear.settings import Settings
 from polarbear.stream import Stream
 
@@ -74,7 +75,7 @@ def run(
     SIGTERM or SIGINT; a checkpoint is written then, after every task, and every ``save_every``
     seconds.
     """
-    stream = _stream(settings, root) if stream is None else stream
+    stream = _as_trained(settings, _stream(settings, root) if stream is None else stream)
     learner = build_learner(settings, stream)
     manifest = {
         "settings": settings.to_dict(),
@@ -110,9 +111,12 @@ def resume(
     settings = Settings.from_dict(manifest["settings"])
     if stream is None:
         stream = _stream(settings, root if root is not None else manifest["root"])
+    stream = _as_trained(settings, stream)
     _refuse_other_data(manifest, stream)
     learner = build_learner(settings, stream)
-    return _go(opened, stream, learner, recorders, on_step, save_every)
+    _warn_of_other_machine(manifest, learner)
+    with _threads(manifest["threads"]):
+        return _go(opened, stream, learner, recorders, on_step, save_every)
 
 
 def build_learner(settings: Settings, stream: Stream) -> Learner:
@@ -122,14 +126,16 @@ def build_learner(settings: Settings, stream: Stream) -> Learner:
     options = make_options(method_class, settings.options)
     machine = Machine.of(settings)
     machine.allow_tf32()
-    backbone = build_backbone(settings.network, settings.seed)
-    head = build_head(method_class.head, feature_width(backbone), len(stream.classes), settings.seed)
+    prepared = preparation(settings.preparation or _benchmark_preparation(settings))
+    backbone = build_backbone(settings.network, settings.seed, side=_side(stream, prepared))
+    width, classes = feature_width(backbone), len(stream.classes)
+    head = build_head(method_class.head, width, classes, settings.seed)
     model = Model(backbone, head)
     machine.place(model)
     return Learner(
         settings,
         machine,
-        preparation(settings.preparation or _benchmark_preparation(settings)),
+        prepared,
         model,
         method_class(model, options),
         Memory(),
@@ -139,8 +145,20 @@ def build_learner(settings: Settings, stream: Stream) -> Learner:
 
 
 def _stream(settings: Settings, root: str | Path | None) -> Stream:
-    joint = resolve(settings.method).joint
-    return load(settings.benchmark, settings.order, root, joint=joint)
+    return load(settings.benchmark, settings.order, root)
+
+
+def _as_trained(settings: Settings, stream: Stream) -> Stream:
+    """Put all classes into one task if the method trains so."""
+    if not resolve(settings.method).joint:
+        return stream
+    return replace(stream, schedule=stream.schedule.joint())
+
+
+def _side(stream: Stream, prepared: Preparation) -> int:
+    """Give the height of images as the network gets them."""
+    first = torch.from_numpy(np.array(stream.images("train")[:1]))
+    return prepare(first, prepared).shape[2]
 
 
 def _benchmark_preparation(settings: Settings) -> str:
@@ -156,6 +174,24 @@ def _refuse_other_data(manifest: Mapping[str, Any], stream: Stream) -> None:
             f"the data are not those this run began with: checksum {found!r}, "
             f"the manifest has {manifest['data']!r}"
         )
+
+
+def _warn_of_other_machine(manifest: Mapping[str, Any], learner: Learner) -> None:
+    here = {"torch": torch.__version__, "device": _device_name(learner)}
+    for what, found in here.items():
+        if found != (began := manifest["environment"][what]):
+            log.warning("began with %s %s, goes on with %s: scores may differ", what, began, found)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with as many threads as the run began with: sums round by how they are shared out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _go(
@@ -182,13 +218,14 @@ def _go(
             if stopping:
                 log.warning("stopped at %s; `polarbear resume %s` goes on", progress, folder.path)
                 return False
-    write_json(folder.path / "finished.json", {"tasks": trainer.tasks})
+    with writing(folder.path):
+        write_json(folder.path / "finished.json", {"tasks": trainer.tasks})
     return True
 
 
 def _save(folder: RunFolder, number: int, trainer: Trainer) -> None:
     taken = state.capture(trainer)
-    facts = {**taken.facts, "sizes": folder.sizes()}
+    facts = {**taken.facts, "lines": folder.sizes()}
     try:
         checkpoint.save(
             folder.path / "checkpoint", number, checkpoint.Checkpoint(taken.tensors, facts)
@@ -206,7 +243,7 @@ def _restore_newest(folder: RunFolder, trainer: Trainer) -> int:
         folder.cut_back({"epochs": 0, "scores": 0})
         return 0
     number, found = newest
-    folder.cut_back(found.facts["sizes"])
+    folder.cut_back(found.facts["lines"])
     state.restore(trainer, found)
     return number
 
@@ -223,7 +260,12 @@ def stop_on_signal() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    handlers = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGTERM, signal.SIGINT)}
+
+    def ask(*_: object) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    handlers = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield stop
     finally:

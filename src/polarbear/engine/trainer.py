@@ -15,12 +15,14 @@ from polarbear.arrays import Bools, Floats, Ints
 from polarbear.decide import Scores, decision
 from polarbear.engine.batch import Batch
 from polarbear.engine.epoch import Epoch
+from polarbear.engine.keys import keyed
 from polarbear.engine.learner import Learner
 from polarbear.engine.plateau import Plateau
 from polarbear.engine.pool import Pool, training_view, validation_view
 from polarbear.errors import PolarbearError
 from polarbear.evaluate import Evaluator
 from polarbear.methods.method import frozen_copy
+from polarbear.scores import mean
 from polarbear.stream import Stream, View
 
 
@@ -141,22 +143,29 @@ class Trainer:
     def _step(self, batch: Batch, reference: Batch | None) -> Tensor:
         self.learner.model.train()
         self.optimiser.zero_grad(set_to_none=True)
-        with self.learner.machine.autocast():
+        p, machine = self.progress, self.learner.machine
+        key = keyed(self.settings.seed, "dropout", p.task, p.epoch, p.step)
+        with machine.seeded(int(key.integers(2**63))), machine.autocast():
             loss = self.learner.method.backward(batch, reference)
         self.optimiser.step()
         return loss
 
     def refuse_divergence(self) -> None:
-        """Raise if a loss of this epoch is no number; reads all of them from the device at once."""
-        losses = self.loss_values()
+        """Raise if a loss of this epoch or a weight is no number; asks the device twice."""
+        losses, p = self.loss_values(), self.progress
         bad = np.flatnonzero(~np.isfinite(losses))
-        if bad.size:
-            p = self.progress
-            raise DivergedError(
-                f"the loss became {losses[bad[0]]} at step {bad[0]} of epoch {p.epoch} of task "
-                f"{p.task}: try a lower learning_rate (it is {p.plateau.rate:g}) or "
-                "precision fp32. The last good checkpoint is kept"
-            )
+        if not bad.size and self._weights_are_finite():
+            return
+        what = f"the loss became {losses[bad[0]]}" if bad.size else "weights became infinite or NaN"
+        step = bad[0] if bad.size else p.step - 1
+        raise DivergedError(
+            f"{what} at step {step} of epoch {p.epoch} of task {p.task}: try a lower learning_rate "
+            f"(it is {p.plateau.rate:g}) or precision fp32. The last good checkpoint is kept"
+        )
+
+    def _weights_are_finite(self) -> bool:
+        weights = self.learner.model.state_dict().values()
+        return bool(torch.stack([w.isfinite().all() for w in weights]).all())
 
     def loss_values(self) -> Floats:
         """Give this epoch's losses so far: (steps,)."""
@@ -171,7 +180,7 @@ class Trainer:
         record = {
             "task": p.task,
             "epoch": p.epoch,
-            "loss": float(self.loss_values().mean()),
+            "loss": mean(self.loss_values()),
             "rate": p.plateau.rate,
             "valid": score,
             "images": images,

@@ -1,10 +1,12 @@
 """Presets: named sets of values for the settings, one TOML file each."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from polarbear.errors import PolarbearError, unknown_name
+from polarbear.methods.registry import method_names
 from polarbear.settings import Settings
 
 FOLDER = Path(__file__).parent
@@ -18,16 +20,23 @@ def preset_names() -> tuple[str, ...]:
 def preset_values(name: str, benchmark: str, method: str) -> dict[str, Any]:
     """Give what a preset (a name, or a TOML file of your own) says for a benchmark and a method.
 
+    Values outside the file's tables are for every benchmark, those in a table are for its
+    benchmark, those in a table inside that one, named after a method, for that method.
+
     >>> preset_values("paper", "iirc-imagenet-lite", "icarl-cnn")["learning_rate"]
     0.5
     """
     tables = _read(name)
-    if benchmark not in tables:
-        return {}
-    table = dict(tables[benchmark])
-    base = tables[table.pop("like")] if "like" in table else {}
-    common = {k: v for k, v in {**base, **table}.items() if not isinstance(v, dict)}
-    values: dict[str, Any] = common | base.get(method, {}) | table.get(method, {})
+    family = re.sub(r"-v\d+$", "", benchmark)
+    values = _outside_tables(tables)
+    if family not in tables and not values and name not in preset_names():
+        raise unknown_name(f"benchmark in {name}", benchmark, tables)
+    layers = _layers(tables, family)
+    for layer in layers:
+        values |= _outside_tables(layer)
+    for layer in layers:
+        values |= layer.get(method, {})
+    values.pop("like", None)
     return values
 
 
@@ -41,6 +50,23 @@ def settings_for(
     """
     values = preset_values(preset, benchmark, method) | changes
     return Settings.from_dict({"method": method, "benchmark": benchmark} | values)
+
+
+def _layers(tables: dict[str, Any], benchmark: str) -> list[dict[str, Any]]:
+    """Give a benchmark's table, after those of the benchmark it is like."""
+    table = tables.get(benchmark, {})
+    for key in table.keys() - _outside_tables(table).keys():
+        if key not in method_names() and ":" not in key:
+            raise unknown_name(f"method in the preset's table {benchmark}", key, method_names())
+    if "like" not in table:
+        return [table]
+    if table["like"] not in tables:
+        raise unknown_name("table of a preset", table["like"], tables)
+    return [*_layers(tables, table["like"]), table]
+
+
+def _outside_tables(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if not isinstance(value, dict)}
 
 
 def _read(name: str) -> dict[str, Any]:

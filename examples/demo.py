@@ -1,0 +1,124 @@
+"""Train four of the paper's methods on the embedded benchmark and answer its questions.
+
+About two minutes on two CPU cores. Run it with ``make demo``, or ``python examples/demo.py`` where
+``polarbear[cli,torch]`` is installed. The run folders stay in ``runs/demo``.
+"""
+
+import shutil
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import polarbear
+from polarbear.engine.session import run
+from polarbear.presets import settings_for
+from polarbear.runs import RunFolder
+from polarbear.scores import ScoreTable
+from polarbear.statistics import ClassSize, Statistics, stream_statistics
+
+OUT = Path("runs/demo")
+METHODS = ("finetune", "er", "icarl-norm", "incremental-joint")
+SCORES = {
+    "pw-JS": "pw_jaccard",
+    "super": "pw_jaccard/superclass",
+    "sub": "pw_jaccard/subclass",
+    "implication": "implication",
+    "siblings": "sibling_error",
+    "late": "late_recall",
+}
+QUESTIONS = (
+    (
+        "Does a learner that names a fine label still name the coarse one above it?",
+        "implication",
+        "of the named subclasses come with their superclass.",
+    ),
+    (
+        "Can it tell a new subclass from its siblings?",
+        "sibling_error",
+        "of the images get a wrong sibling's label (lower is better).",
+    ),
+    (
+        "Does it name a known superclass on images of subclasses it learnt later?",
+        "late_recall",
+        "of these images get the superclass's label.",
+    ),
+)
+
+
+def train(method: str) -> tuple[ScoreTable, float]:
+    began = time.perf_counter()
+    torch.set_num_threads(1)  # batches are too small to share between cores
+    run(settings_for(method, "iirc-shapes"), OUT / method)
+    return RunFolder(OUT / method).table(), time.perf_counter() - began
+
+
+def train_all(methods: tuple[str, ...], screen: Console) -> dict[str, ScoreTable]:
+    """Train a method a core, the longest first."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        futures = {method: pool.submit(train, method) for method in reversed(methods)}
+        tables = {}
+        for method in methods:
+            tables[method], seconds = futures[method].result()
+            course = "  ".join(f"{r:.2f}" for r in tables[method].r)
+            screen.print(f"  {method:18} {course}   {seconds:.0f} s")
+    return tables
+
+
+def table_of_tasks(count: Statistics) -> Table:
+    table = Table(box=None, title="What arrives (superclasses: with how many subclasses)")
+    table.title_justify = "left"
+    for column in ("task", "train", "test"):
+        table.add_column(column, justify="right")
+    table.add_column("new classes")
+    sizes = {size.name: size for size in count.class_sizes}
+    for task in count.tasks:
+        titles = ", ".join(titled(sizes[name]) for name in task.classes)
+        table.add_row(str(task.index), f"{task.train:,}", f"{task.test:,}", titles)
+    return table
+
+
+def titled(size: ClassSize) -> str:
+    return f"[bold]{size.title} ({size.subclasses})[/]" if size.subclasses else size.title
+
+
+def table_of_scores(tables: dict[str, ScoreTable]) -> Table:
+    table = Table(box=None, title="Scores after the last task", title_justify="left")
+    table.add_column("method")
+    for column in SCORES:
+        table.add_column(column, justify="right")
+    for name, scored in tables.items():
+        table.add_row(name, *(f"{scored.scores[score][-1]:.3f}" for score in SCORES.values()))
+    return table
+
+
+def main() -> None:
+    screen = Console(highlight=False)
+    stream = polarbear.load("iirc-shapes", order=0)
+    count = stream_statistics(stream)
+    screen.print(
+        f"[bold]{stream.name}[/]: {count.classes.total} classes in {len(stream)} tasks, "
+        f"{count.classes.superclasses} of them superclasses; {count.splits.train:,} training and "
+        f"{count.splits.test:,} test images, drawn just now.\n"
+    )
+    screen.print(table_of_tasks(count))
+    shutil.rmtree(OUT, ignore_errors=True)
+    screen.print(
+        "\nTraining; R_j (pw-JS on all test images of the classes so far) after each task:"
+    )
+    tables = train_all(METHODS, screen)
+    screen.print()
+    screen.print(table_of_scores(tables))
+    screen.print("\n[bold]The paper's questions[/]")
+    for question, name, meaning in QUESTIONS:
+        answers = [f"{who} {100 * t.scores[name][-1]:.0f} %" for who, t in tables.items()]
+        screen.print(f"\n{question}\n  {', '.join(answers)}\n  {meaning}")
+    screen.print(f"\nRun folders: {OUT}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The command line: ``polarbear COMMAND …``, one module a command.
+
+A command's module is imported only when it is called, so that the others' cost nothing.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from polarbear import __version__
+from polarbear.errors import PolarbearError, unknown_name
+
+
+@dataclass(frozen=True)
+class Command:
+    """Where a command's function is and what ``polarbear --help`` says of it.
+
+    A function of words reads them itself: its flags depend on the first of them.
+    """
+
+    module: str
+    function: str
+    summary: str
+    of_words: bool = False
+
+    def load(self) -> Callable[..., None]:
+        """Import the function."""
+        function: Callable[..., None] = getattr(import_module(self.module), self.function)
+        return function
+
+
+COMMANDS = {
+    "benchmarks": Command("polarbear.cli.benchmarks", "benchmarks", "list the benchmarks"),
+    "describe": Command(
+        "polarbear.cli.describe", "describe", "tell a benchmark's tasks, classes and counts"
+    ),
+    "methods": Command("polarbear.cli.methods", "methods", "list the methods"),
+    "run": Command("polarbear.cli.run", "run", "train a method on a benchmark", of_words=True),
+    "resume": Command("polarbear.cli.resume", "resume", "go on with a run that was stopped"),
+    "runs": Command("polarbear.cli.runs", "runs", "list runs and how far they are"),
+    "score": Command("polarbear.cli.score", "score", "score predictions made elsewhere"),
+    "fetch": Command("polarbear.cli.fetch", "fetch", "download a data set: cifar100"),
+    "pack": Command("polarbear.cli.pack", "pack", "resize and pack a data set: imagenet"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and give its exit code: 0, 2 for anything refused, 130 for Ctrl-C."""
+    try:
+        import rich  # noqa: F401
+        import tyro  # noqa: F401
+    except ImportError:
+        print("polarbear: the command line needs: pip install 'polarbear[cli]'", file=sys.stderr)
+        return 2
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    return _guarded(list(sys.argv[1:] if argv is None else argv))
+
+
+def _guarded(arguments: list[str]) -> int:
+    try:
+        _run(arguments)
+        sys.stdout.flush()
+    except PolarbearError as error:
+        return _refuse(str(error))
+    except BrokenPipeError:
+        # Whoever read our output, such as head, has had enough; Python must not flush once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        return _refuse(str(error))
+    except KeyboardInterrupt:
+        return _refuse("stopped", code=130)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+def _refuse(message: str, code: int = 2) -> int:
+    from polarbear.cli.screen import error_console
+
+    error_console().print(f"polarbear: {message}", style="red", soft_wrap=True)
+    return code
+
+
+def _run(arguments: list[str]) -> None:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        _help()
+        return
+    if arguments[0] == "--version":
+        print(f"polarbear {__version__}")
+        return
+    name, *rest = arguments
+    if name not in COMMANDS:
+        raise unknown_name("command", name, COMMANDS)
+    _call(name, rest)
+
+
+def _call(name: str, rest: list[str]) -> None:
+    import tyro
+
+    function = COMMANDS[name].load()
+    if COMMANDS[name].of_words:
+        function(rest)
+        return
+    tyro.cli(
+        function,
+        prog=f"polarbear {name}",
+        args=rest,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+
+
+def _help() -> None:
+    print("Incremental learning with coarse and fine labels: the IIRC benchmark.\n")
+    print("usage: polarbear COMMAND …\n")
+    for name, command in COMMANDS.items():
+        print(f"  {name:<12}{command.summary}")
+    print("\npolarbear COMMAND --help tells a command's options; polarbear --version the version.")

@@ -1,0 +1,36 @@
+"""``polarbear fetch``: download a data set."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
+
+from polarbear.benchmarks import data_root
+from polarbear.cli.options import Root
+from polarbear.cli.progress import Report, progress
+from polarbear.cli.screen import console
+from polarbear.data.fetch import CIFAR100_URL, fetch_cifar100
+from polarbear.errors import unknown_name
+
+
+def _cifar100(root: Path, url: str | None, report: Report) -> Path:
+    return fetch_cifar100(root, url or CIFAR100_URL, progress=report)
+
+
+FETCHERS: dict[str, Callable[[Path, str | None, Report], Path]] = {"cifar100": _cifar100}
+
+DataSet = Annotated[str, arg(metavar="DATA", help="The data set: cifar100.", help_behavior_hint="")]
+Url = Annotated[
+    str | None,
+    arg(metavar="URL", help="Another address of the same archive.", help_behavior_hint=""),
+]
+
+
+def fetch(data: DataSet, /, *, root: Root = None, url: Url = None) -> None:
+    """Download a data set, checked; what a broken download left is taken up where it ended."""
+    if data not in FETCHERS:
+        raise unknown_name("data set to fetch", data, FETCHERS)
+    with progress(data, in_bytes=True) as report:
+        folder = FETCHERS[data](data_root(root), url, report)
+    console().print(f"{data} is complete and verified in {folder}", soft_wrap=True)

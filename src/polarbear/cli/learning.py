@@ -1,0 +1,87 @@
+"""What ``polarbear run`` and ``polarbear resume`` share: options, sinks, progress, the outcome."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.text import Text
+from tyro.conf import arg
+
+from polarbear.cli.options import Root
+from polarbear.cli.outcome import print_outcome
+from polarbear.cli.screen import console
+from polarbear.cli.watch import watch
+from polarbear.errors import PolarbearError
+from polarbear.runs import RunFolder
+from polarbear.settings import Settings
+
+if TYPE_CHECKING:
+    from polarbear.engine.trainer import Recorder
+
+STOPPED = 130  # exit code: the run was stopped and can be resumed
+
+
+@dataclass(frozen=True)
+class How:
+    """What does not change a run's scores."""
+
+    root: Root = None
+    tensorboard: Annotated[
+        bool,
+        arg(help="Write TensorBoard's files into the run folder too.", help_behavior_hint=""),
+    ] = False
+    mlflow: Annotated[
+        str | None,
+        arg(metavar="URI", help="Send scores to this MLflow server too.", help_behavior_hint=""),
+    ] = None
+    save_every: Annotated[
+        float,
+        arg(metavar="SECONDS", help="A checkpoint that often, and after each task."),
+    ] = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse a time that cannot be."""
+        if not self.save_every >= 0:
+            raise PolarbearError(f"--save-every must be at least 0, not {self.save_every}")
+
+
+def engine() -> ModuleType:
+    """Give the engine's ``session`` module; without PyTorch, say what to install."""
+    try:
+        from polarbear.engine import session
+    except ModuleNotFoundError as error:
+        if error.name in ("torch", "safetensors"):
+            raise PolarbearError(
+                f"learning needs {error.name}: pip install 'polarbear[torch]'"
+            ) from error
+        raise
+    return session
+
+
+def learn(go: Callable[..., bool], folder: Path, settings: Settings, how: How) -> None:
+    """Call the engine's ``run`` or ``resume``, show progress and print what came out."""
+    with ExitStack() as stack:
+        recorders = [stack.enter_context(sink) for sink in _sinks(folder, settings, how)]
+        display = stack.enter_context(watch())
+        common: dict[str, Any] = {"root": how.root, "save_every": how.save_every}
+        if not go(recorders=(display, *recorders), on_step=display, **common):
+            raise SystemExit(STOPPED)
+    screen = console()
+    title = f" on {settings.benchmark}, order {settings.order}\n"
+    screen.print(Text(settings.method, "bold") + Text(title, "none"))
+    print_outcome(screen, RunFolder.open(folder))
+    screen.print(f"\nThe run is in {folder}", soft_wrap=True)
+
+
+def _sinks(
+    folder: Path, settings: Settings, how: How
+) -> Iterator["AbstractContextManager[Recorder]"]:
+    from polarbear.sinks import MLflowSink, TensorBoardSink
+
+    if how.tensorboard:
+        yield TensorBoardSink(folder / "tensorboard", settings)
+    if how.mlflow:
+        yield MLflowSink(how.mlflow, settings, folder=folder)

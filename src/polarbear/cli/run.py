@@ -1,0 +1,213 @@
+"""``polarbear run``: train a method on a benchmark, one class order or several."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import tyro
+from tyro.conf import OmitArgPrefixes, Suppress, arg
+
+from polarbear.benchmarks import find
+from polarbear.cli.learning import How, engine, learn
+from polarbear.cli.screen import error_console
+from polarbear.errors import PolarbearError
+from polarbear.methods.registry import make_options, resolve
+from polarbear.presets import settings_for
+from polarbear.settings import Settings
+
+if TYPE_CHECKING:
+    from polarbear.methods.method import Method
+
+log = logging.getLogger("polarbear")
+
+ABOUT = (
+    "Train METHOD, a name that `polarbear methods` lists or the path package.module:Class of your "
+    "own, on a benchmark. `polarbear run METHOD --benchmark NAME --help` shows the method's own "
+    "options, and as defaults the preset's values for the two."
+)
+
+
+@dataclass(frozen=True)
+class Flags(Settings):
+    """Settings as flags; a preset's values are their defaults."""
+
+    method: Suppress[str]
+    options: Suppress[dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Leave it to Settings to refuse values: its errors are one line each."""
+
+    def settings(self, **changes: Any) -> Settings:
+        """Give the settings."""
+        return Settings(**{f.name: getattr(self, f.name) for f in fields(Settings)} | changes)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What the other flags' defaults depend on."""
+
+    benchmark: str = "iirc-cifar"
+    preset: str = "paper"
+
+
+@dataclass(frozen=True)
+class Where(How):
+    """Preset, class orders and files."""
+
+    preset: Annotated[
+        str, arg(metavar="NAME", help="A preset, or a TOML file of your own like it.")
+    ] = "paper"
+    orders: Annotated[
+        str | None,
+        arg(
+            metavar="LIST",
+            help="Several class orders, a run each: 0-9 or 0,3,5.",
+            help_behavior_hint="",
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        arg(
+            metavar="DIR",
+            help="The run folder; with --orders, the folder for the run folders.",
+            help_behavior_hint="(default: runs/BENCHMARK/METHOD/order-N-seed-S)",
+        ),
+    ] = None
+    threads: Annotated[
+        int | None,
+        arg(metavar="INT", help="CPU threads of PyTorch.", help_behavior_hint="(default: all)"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that cannot be."""
+        super().__post_init__()
+        if self.threads is not None and self.threads < 1:
+            raise PolarbearError(f"--threads must be at least 1, not {self.threads}")
+
+
+class Asked(NamedTuple):
+    """What the words of a command ask for."""
+
+    settings: Settings
+    where: Where
+    orders: tuple[int, ...]
+
+    def folder(self, order: int) -> Path:
+        """Give the folder of one order's run."""
+        asked, out = self.settings, self.where.out
+        if out is not None and self.where.orders is None:
+            return out
+        method = asked.method.replace(":", ".")
+        parent = out or Path("runs") / find(asked.benchmark).name / method
+        return parent / f"order-{order}-seed-{asked.seed}"
+
+
+def run(words: Sequence[str]) -> None:
+    """Train a method on a benchmark, one class order or several."""
+    asked = parse(words)
+    session = engine()
+    if asked.where.threads is not None:
+        import torch
+
+        torch.set_num_threads(asked.where.threads)
+    failed: list[int] = []
+    for order in asked.orders:
+        settings, folder = replace(asked.settings, order=order), asked.folder(order)
+        go = partial(session.run, settings, folder)
+        try:
+            learn(go, folder, settings, asked.where)
+        except Exception as error:
+            if len(asked.orders) == 1:
+                raise
+            failed.append(order)
+            _tell(order, error)
+    if failed:
+        orders = ", ".join(map(str, failed))
+        raise PolarbearError(f"{len(failed)} of {len(asked.orders)} runs failed: orders {orders}")
+
+
+def parse(words: Sequence[str]) -> Asked:
+    """Read the words of a command: METHOD and flags."""
+    if not words or words[0].startswith("-"):
+        return _parse_without_method(words)
+    name, *rest = words
+    return _parse(name, resolve(name), rest)
+
+
+def _parse_without_method(words: Sequence[str]) -> Asked:
+    if not {"-h", "--help"} & set(words):
+        raise PolarbearError(
+            "which method? It comes first: polarbear run METHOD …; `polarbear methods` lists them"
+        )
+    return _parse("METHOD", None, words)
+
+
+def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> Asked:
+    chosen = _preset(words)
+    find(chosen.benchmark)
+    defaults = settings_for(name, chosen.benchmark, chosen.preset)
+    options = make_options(method, defaults.options) if method else None
+    given = tyro.cli(
+        _arguments(Flags(**defaults.to_dict()), options),
+        prog=f"polarbear run {name}",
+        description=ABOUT,
+        args=list(words),
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    settings = given.settings.settings(options=asdict(given.options) if options else {})
+    return Asked(settings, given.run, _orders(settings, given.run.orders))
+
+
+def _preset(words: Sequence[str]) -> Preset:
+    """Look ahead for the two flags that the others' defaults depend on."""
+    words = [word for word in words if word not in ("-h", "--help")]
+    chosen, _ = tyro.cli(Preset, prog="polarbear run", args=words, return_unknown_args=True)
+    return chosen
+
+
+def _arguments(flags: Flags, options: Any) -> type[Any]:
+    """Make the class of all flags: of the run, of the settings, and the method's own."""
+    parts: list[tuple[str, Any, Any]] = [
+        ("run", OmitArgPrefixes[Where], field(default=Where())),
+        ("settings", OmitArgPrefixes[Flags], field(default=flags)),
+    ]
+    if options is not None:
+        parts.append(("options", type(options), field(default=options)))
+    return make_dataclass("Arguments", parts, frozen=True)
+
+
+def _orders(settings: Settings, several: str | None) -> tuple[int, ...]:
+    orders = (settings.order,) if several is None else parse_orders(several)
+    for order in orders:
+        find(settings.benchmark).schedule(order)
+    return orders
+
+
+def parse_orders(text: str) -> tuple[int, ...]:
+    """Read a list of class orders.
+
+    >>> parse_orders("0-2,5")
+    (0, 1, 2, 5)
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal() or part.strip().endswith("-"):
+            raise PolarbearError(f"--orders {text!r} is no list of orders: write 0-9 or 0,3,5")
+        found |= dict.fromkeys(range(int(first), int(last or first) + 1))
+    if not found:
+        raise PolarbearError(f"--orders {text!r} is empty: write the lower order first, as in 0-9")
+    return tuple(found)
+
+
+def _tell(order: int, error: Exception) -> None:
+    """Report a failed run; the others go on."""
+    if not isinstance(error, (PolarbearError, OSError)):
+        log.error("order %d failed", order, exc_info=error)
+        return
+    error_console().print(
+        f"order {order} failed: {error}", style="red", markup=False, soft_wrap=True
+    )

@@ -1,0 +1,213 @@
+"""Predictions in one file, so that they can be made elsewhere and scored here.
+
+The file is a ``.npz`` with an array ``after_<j>`` a task: (n, s) booleans, or scores, for the
+images of ``stream.test(after=j)`` (rows) and the classes seen by then (columns). ``rows_<j>``
+may say which image each row is for; ``benchmark``, ``order`` and ``split`` what it belongs to.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+from zipfile import BadZipFile
+from zlib import error as ZlibError  # noqa: N812
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polarbear.arrays import Bools, Ints
+from polarbear.errors import PredictionError
+from polarbear.evaluate import Evaluator
+from polarbear.metrics import as_labels
+from polarbear.stream import Stream, View
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A file of predictions; its arrays, which may be large, are read one at a time.
+
+    ``tasks`` are the tasks after which it has predictions.
+    """
+
+    path: Path
+    tasks: tuple[int, ...]
+    benchmark: str | None = None
+    order: int | None = None
+    split: str | None = None
+
+    def named(self, view: View, after: int, *, threshold: float | None = None) -> Bools:
+        """Give the labels predicted for a view's images, in its order of rows: (n, s).
+
+        Where the file has scores, labels with a score above ``threshold`` count as predicted.
+        """
+        given, rows = self._arrays(after)
+        where = f"{self.path}: after_{after}"
+        _refuse_bad_shape(where, given, view)
+        if threshold is None and given.dtype.kind == "f":
+            raise PredictionError(
+                f"{where} has scores ({given.dtype}): say above which threshold a label counts as "
+                "predicted (--threshold 0 for logits, 0.5 for probabilities)"
+            )
+        named = as_labels(given, where) if threshold is None else above(given, threshold, where)
+        return named if rows is None else named[_places(self.path, after, rows, view)]
+
+    def _arrays(self, after: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        if after not in self.tasks:
+            raise PredictionError(_missing(self.path, [after], self.tasks))
+        arrays = _read(self.path, (f"after_{after}", f"rows_{after}"))
+        return arrays[f"after_{after}"], arrays.get(f"rows_{after}")
+
+    def refuse_gaps(self, tasks: int) -> None:
+        """Refuse a file that has not one array for each of so many tasks."""
+        missing = [j for j in range(tasks) if j not in self.tasks]
+        if missing:
+            raise PredictionError(_missing(self.path, missing, self.tasks))
+        extra = [j for j in self.tasks if j >= tasks]
+        if extra:
+            raise PredictionError(
+                f"{self.path} has after_{extra[0]}, but the benchmark's tasks are 0 to {tasks - 1}"
+            )
+
+
+def save_predictions(
+    path: str | Path, stream: Stream, predictions: Mapping[int, ArrayLike], *, split: str = "test"
+) -> Path:
+    """Write predictions after each task, for ``polarbear score``; give the file's path.
+
+    ``predictions[j]`` is (n, s), booleans or scores, for the rows of ``stream.test(after=j)``
+    (of ``stream.post_valid(after=j)`` with ``split="post_valid"``). The file appears whole or
+    not at all.
+    """
+    evaluator = Evaluator(stream, split)
+    path = Path(path) if Path(path).suffix == ".npz" else Path(f"{path}.npz")
+    about: dict[str, Any] = {"benchmark": stream.name, "split": split}
+    if stream.order is not None:
+        about["order"] = stream.order
+    arrays = {key: np.array(value) for key, value in about.items()}
+    for after, given in predictions.items():
+        view = evaluator.view(after)
+        array = np.asarray(given)
+        _refuse_bad_shape(f"predictions after task {after}", array, view)
+        arrays |= {f"after_{after}": array, f"rows_{after}": view.rows}
+    _write_whole(path, arrays)
+    return path
+
+
+def read_predictions(path: str | Path) -> Predictions:
+    """Open a file of predictions; nothing in it is executed."""
+    path = Path(path)
+    if not path.is_file():
+        raise PredictionError(f"there is no file {path}")
+    about = _read(path, ("benchmark", "order", "split"))
+    found = (re.fullmatch(r"after_(\d+)", key) for key in _keys(path))
+    tasks = tuple(sorted(int(match[1]) for match in found if match))
+    if not tasks:
+        raise PredictionError(
+            f"{path} has no predictions: it needs an array after_0 for the images of "
+            "stream.test(after=0), after_1, and so on; it has "
+            + (", ".join(_keys(path)) or "nothing")
+        )
+    order = about.get("order")
+    return Predictions(
+        path,
+        tasks,
+        str(about["benchmark"]) if "benchmark" in about else None,
+        _whole_number(path, order) if order is not None else None,
+        str(about["split"]) if "split" in about else None,
+    )
+
+
+def above(scores: ArrayLike, threshold: float, what: str = "predictions") -> Bools:
+    """Give the labels whose score is above a threshold; booleans stay as they are: (n, s).
+
+    >>> above([[0.2, 0.9]], 0.5)
+    array([[False,  True]])
+    """
+    array = np.asarray(scores)
+    if array.dtype.kind not in "iuf":
+        return as_labels(array, what)
+    if np.isnan(array).any():
+        raise PredictionError(f"{what} has scores that are not a number (NaN)")
+    return as_labels(array > threshold, what)
+
+
+def _places(path: Path, after: int, rows: NDArray[Any], view: View) -> Ints:
+    """Where in the file each row of the view is."""
+    if rows.shape != view.rows.shape or rows.dtype.kind not in "iu":
+        raise PredictionError(
+            f"{path}: rows_{after} must be {len(view)} row numbers, one an image; "
+            f"it is {rows.dtype} of shape {rows.shape}"
+        )
+    order = np.argsort(rows, kind="stable")
+    wrong = np.flatnonzero(rows[order] != view.rows)
+    if wrong.size:
+        raise PredictionError(
+            f"{path}: rows_{after} are not the rows of the {view.split} images after task {after}: "
+            f"in ascending order they differ first at {rows[order][wrong[0]]}, where "
+            f"{view.rows[wrong[0]]} is due. Is it another benchmark, order or split?"
+        )
+    return order
+
+
+def _refuse_bad_shape(where: str, given: NDArray[Any], view: View) -> None:
+    due = (len(view), len(view.classes))
+    if given.shape != due:
+        raise PredictionError(
+            f"{where} has the shape {given.shape}; due are {due}: {due[0]:,} images and the "
+            f"{due[1]} classes seen by then, in their order of arrival"
+        )
+
+
+def _missing(path: Path, missing: list[int], tasks: tuple[int, ...]) -> str:
+    shown = ", ".join(f"after_{j}" for j in missing[:5]) + (", …" if len(missing) > 5 else "")
+    return (
+        f"{path} lacks {shown}: a score needs predictions after every task; "
+        f"it has them after {', '.join(map(str, tasks))}"
+    )
+
+
+def _whole_number(path: Path, order: NDArray[Any]) -> int:
+    if order.ndim or order.dtype.kind not in "iu":
+        raise PredictionError(f"{path}: order must be one whole number, not {order!r}")
+    return int(order)
+
+
+def _keys(path: Path) -> list[str]:
+    with _opened(path) as archive:
+        return list(archive)
+
+
+def _read(path: Path, keys: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    with _opened(path) as archive:
+        return {key: archive[key] for key in keys if key in archive}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
+    """Open the arrays of a file; whatever NumPy finds wrong with it is one kind of error."""
+    try:
+        # Opened here, since np.load leaves a damaged file open.
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise PredictionError("it holds one array")
+            with archive:
+                yield archive
+    except (OSError, EOFError, BadZipFile, ZlibError, ValueError) as error:
+        raise PredictionError(
+            f"{path} cannot be read as predictions ({error}). Needed is a whole .npz file with an "
+            "array after_<j> a task, as polarbear.predictions.save_predictions writes it"
+        ) from error
+
+
+def _write_whole(path: Path, arrays: Mapping[str, Any]) -> None:
+    part = path.with_name(f".{path.name}.{uuid4().hex[:8]}.part")
+    try:
+        with part.open("xb") as file:
+            np.savez_compressed(file, **arrays)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

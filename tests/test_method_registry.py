@@ -1,0 +1,162 @@
+"""Methods by name, entry point and dotted path; their options; the errors."""
+
+import sys
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from typing import Literal
+
+import pytest
+
+from polarbear.errors import PolarbearError, UnknownNameError
+from polarbear.methods import registry
+from polarbear.methods.agem import AGEM
+from polarbear.methods.er import ER
+from polarbear.methods.lucir import LUCIR
+from polarbear.methods.method import Method
+from polarbear.methods.registry import METHODS, make_options, method_names, resolve, summary
+
+
+def test_the_ten_methods_are_there_with_their_summaries():
+    assert list(METHODS) == [
+        "finetune",
+        "er",
+        "er-infinite",
+        "mask-seen",
+        "agem",
+        "icarl-cnn",
+        "icarl-norm",
+        "lucir",
+        "joint",
+        "incremental-joint",
+    ]
+    for name in METHODS:
+        assert resolve(name).summary == summary(name) != ""
+
+
+def test_an_unknown_name_brings_the_nearest():
+    with pytest.raises(UnknownNameError, match=r"'lucifer': did you mean 'lucir'.*module:Class"):
+        resolve("lucifer")
+    with pytest.raises(UnknownNameError, match="did you mean 'er'"):
+        summary("err")
+
+
+def test_a_file_in_the_current_directory_is_found(tmp_path, monkeypatch):
+    code = "from polarbear.methods.er import ER as Base\nclass Mine(Base):\n    summary = 'mine'\n"
+    (tmp_path / "method_in_this_folder.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    path = list(sys.path)
+    try:
+        assert resolve("method_in_this_folder:Mine").summary == "mine"
+    finally:
+        sys.modules.pop("method_in_this_folder", None)
+    assert sys.path == path
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Two packages that add methods; one has the name of a built-in."""
+    found = [
+        EntryPoint("mine", "polarbear.methods.er:ER", registry.ENTRY_POINTS),
+        EntryPoint("finetune", "polarbear.methods.er:ER", registry.ENTRY_POINTS),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: found)
+
+
+@pytest.mark.usefixtures("installed")
+def test_entry_points_are_listed_and_found():
+    assert method_names() == (*METHODS, "mine")
+    assert resolve("mine") is ER
+    assert summary("mine") == "from polarbear.methods.er:ER"
+
+
+@pytest.mark.usefixtures("installed")
+def test_no_entry_point_replaces_a_built_in():
+    assert resolve("finetune").__name__ == "Finetune"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("no_such_module:Mine", "no module 'no_such_module', neither installed nor in /"),
+        ("polarbear.methods.err:ER", "no module 'polarbear.methods.err'"),
+        ("polarbear.methods.er:Er", "unknown class in .*er.py 'Er': did you mean 'ER'"),
+        ("polarbear.methods.method:bce", "bce is no method: it must be a class derived from"),
+        ("polarbear.settings:Settings", "Settings is no method"),
+        (":ER", "':ER' is no dotted path: write package.module:Class"),
+        ("polarbear.methods.er:", "is no dotted path"),
+        ("./er.py:ER", "is no dotted path"),
+    ],
+)
+def test_bad_paths(path, message):
+    with pytest.raises(PolarbearError, match=message):
+        resolve(path)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "import absent_dependency",
+            "needs the module 'absent_dependency', which is not installed",
+        ),
+        ("def (", "cannot be imported: invalid syntax"),
+        ("from polarbear.errors import Absent", "cannot be imported: cannot import name 'Absent'"),
+    ],
+)
+def test_a_file_that_does_not_import(tmp_path, monkeypatch, code, message):
+    (tmp_path / "does_not_import.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PolarbearError, match=f"^does_not_import:Mine {message}"):
+        resolve("does_not_import:Mine")
+
+
+def test_without_torch_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "polarbear.methods.er")
+    with pytest.raises(
+        PolarbearError, match=r"er:ER needs PyTorch: pip install 'polarbear\[torch\]'"
+    ):
+        resolve("er")
+
+
+def test_options_are_built_from_plain_values():
+    assert make_options(LUCIR, {"margin": 1, "top_k": 3}) == LUCIR.Options(margin=1, top_k=3)
+    assert make_options(ER, {}) == ER.Options()
+
+
+class Fancy(Method):
+    """Has options of many types."""
+
+    @dataclass(frozen=True)
+    class Options(Method.Options):
+        limit: int | None = None
+        way: Literal["up", "down"] = "up"
+        loud: bool = False
+        names: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"limit": 3}, {"limit": None}, {"way": "down"}, {"loud": True}, {"names": ("a",)}],
+)
+def test_values_that_fit(values):
+    assert make_options(Fancy, values) == Fancy.Options(**values)
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "message"),
+    [
+        (LUCIR, {"lamda_base": 1.0}, "unknown option of LUCIR 'lamda_base': .*'lambda_base'"),
+        (ER, {"margin": 1.0}, "ER has no options, so not 'margin' either"),
+        (LUCIR, {"top_k": 2.0}, "top_k of LUCIR must be int, not 2.0"),
+        (LUCIR, {"top_k": True}, "top_k of LUCIR must be int, not True"),
+        (LUCIR, {"margin": "0.5"}, "margin of LUCIR must be float, not '0.5'"),
+        (AGEM, {"reference_batch_size": 0}, "reference_batch_size must be at least 1, not 0"),
+        (Fancy, {"limit": 1.5}, r"limit of Fancy must be int \| None, not 1.5"),
+        (Fancy, {"way": "left"}, "way of Fancy must be .*'up', 'down'.*, not 'left'"),
+        (Fancy, {"loud": 1}, "loud of Fancy must be bool, not 1"),
+    ],
+)
+def test_values_that_do_not_fit(method, values, message):
+    with pytest.raises(PolarbearError, match=message):
+        make_options(method, values)

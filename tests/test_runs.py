@@ -1,0 +1,240 @@
+import json
+import math
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from polarbear.decide import threshold
+from polarbear.evaluate import Evaluator
+from polarbear.hierarchy import Hierarchy
+from polarbear.runs import (
+    FORMAT,
+    RunError,
+    RunFolder,
+    environment,
+    find_runs,
+    plain,
+    write_json,
+    write_whole,
+)
+from polarbear.schedule import Schedule
+from polarbear.settings import Settings
+from polarbear.stream import Stream
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", {"settings": {"seed": 1}})
+
+
+def test_a_folder_holds_its_manifest_and_format(folder: RunFolder) -> None:
+    assert RunFolder.open(folder.path).manifest() == {"format": FORMAT, "settings": {"seed": 1}}
+    assert not folder.finished
+
+
+def test_a_run_is_never_overwritten(folder: RunFolder) -> None:
+    before = (folder.path / "manifest.json").read_bytes()
+    with pytest.raises(RunError, match="holds a run already: `polarbear resume .*run` goes on"):
+        RunFolder.create(folder.path, {"settings": {"seed": 2}})
+    assert (folder.path / "manifest.json").read_bytes() == before
+
+
+def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    RunFolder.create(tmp_path, {})
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_without_a_manifest_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is no run folder: it has no manifest.json"):
+        RunFolder.open(tmp_path)
+    with pytest.raises(RunError, match="is no run folder"):
+        RunFolder.open(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("content", ["{", "", '{"format": 1'])
+def test_a_damaged_manifest_is_refused(folder: RunFolder, content: str) -> None:
+    (folder.path / "manifest.json").write_text(content)
+    with pytest.raises(RunError, match="manifest.json is damaged"):
+        RunFolder.open(folder.path)
+
+
+@pytest.mark.parametrize("found", ['{"format": 2}', '{"format": "1"}', "{}", "[]", "3"])
+def test_a_folder_of_another_format_is_refused(folder: RunFolder, found: str) -> None:
+    (folder.path / "manifest.json").write_text(found)
+    with pytest.raises(RunError, match="run folder of format .*; this polarbear reads format 1"):
+        RunFolder.open(folder.path)
+
+
+def test_lines_come_back_in_their_order(folder: RunFolder) -> None:
+    assert list(folder.lines("epochs")) == []
+    records = [{"epoch": i, "valid": i / 3, "score": np.float64(i)} for i in range(3)]
+    for record in records:
+        folder.append("epochs", record)
+    assert list(folder.lines("epochs")) == records
+    assert list(folder.lines("scores")) == []
+
+
+def test_nan_is_written_as_null(folder: RunFolder) -> None:
+    folder.append("scores", {"late": math.nan, "row": np.array([1.0, np.nan, np.inf])})
+    assert list(folder.lines("scores")) == [{"late": None, "row": [1.0, None, None]}]
+
+
+def test_a_line_that_was_cut_off_is_left_out(folder: RunFolder) -> None:
+    folder.append("epochs", {"epoch": 0})
+    with (folder.path / "epochs.jsonl").open("a") as file:
+        file.write('{"epoch": 1, "va')
+    assert list(folder.lines("epochs")) == [{"epoch": 0}]
+
+
+def test_cutting_back_drops_what_came_later(folder: RunFolder) -> None:
+    assert folder.sizes() == {"epochs": 0, "scores": 0}
+    folder.append("epochs", {"epoch": 0})
+    sizes = folder.sizes()
+    before = (folder.path / "epochs.jsonl").read_bytes()
+    folder.append("epochs", {"epoch": 1})
+    folder.append("scores", {"after": 0})
+    with (folder.path / "epochs.jsonl").open("a") as file:
+        file.write('{"epoch": 2')
+    folder.cut_back(sizes)
+    assert (folder.path / "epochs.jsonl").read_bytes() == before
+    assert list(folder.lines("scores")) == []
+    folder.cut_back(sizes)
+    assert (folder.path / "epochs.jsonl").read_bytes() == before
+
+
+def test_lines_that_got_lost_are_noticed(folder: RunFolder) -> None:
+    folder.append("epochs", {"epoch": 0})
+    sizes = folder.sizes()
+    os.truncate(folder.path / "epochs.jsonl", 5)
+    with pytest.raises(RunError, match=r"epochs.jsonl lacks lines.*has 5 bytes.*counts on 13"):
+        folder.cut_back(sizes)
+    (folder.path / "epochs.jsonl").unlink()
+    with pytest.raises(RunError, match="has 0 bytes"):
+        folder.cut_back(sizes)
+
+
+@given(arrays.arrays(np.bool_, st.tuples(st.integers(0, 9), st.integers(1, 19))))
+def test_predictions_come_back(tmp_path_factory: pytest.TempPathFactory, named: np.ndarray) -> None:
+    folder = RunFolder(tmp_path_factory.mktemp("run"))
+    folder.save_predictions(3, named)
+    found = folder.predictions(3)
+    assert found is not None
+    assert found.dtype == bool
+    assert np.array_equal(found, named)
+    assert found.shape == named.shape
+
+
+def test_predictions_are_kept_as_bits(folder: RunFolder) -> None:
+    folder.save_predictions(0, np.ones((1000, 100), dtype=bool))
+    assert (folder.path / "predictions" / "after_0.npz").stat().st_size < 100_000 / 8 + 1000
+
+
+def test_what_was_not_kept_is_none(folder: RunFolder) -> None:
+    assert folder.predictions(0) is None
+    assert folder.raw(0) is None
+
+
+@given(arrays.arrays(np.float32, (3, 4), elements=st.floats(width=32, allow_nan=False)))
+def test_raw_scores_are_near_and_on_the_same_side_of_zero(
+    tmp_path_factory: pytest.TempPathFactory, scores: np.ndarray
+) -> None:
+    folder = RunFolder(tmp_path_factory.mktemp("run"))
+    folder.save_raw(0, scores)
+    kept = folder.raw(0)
+    assert kept is not None
+    assert kept.dtype == np.float16
+    wanted = np.clip(scores, -60000, 60000)
+    assert np.allclose(kept, wanted, rtol=1e-3, atol=1e-7)
+    levels = np.zeros(4, dtype=np.intp)
+    for inclusive in (False, True):
+        named = threshold(scores, inclusive, levels)
+        assert np.array_equal(threshold(kept, inclusive, levels), named)
+
+
+def test_the_table_is_the_evaluators(tmp_path: Path) -> None:
+    hierarchy = Hierarchy.from_children({"bear": ["polar", "brown"]})
+    schedule = Schedule.of([["bear"], ["polar"], ["brown"]])
+    leaves = ["polar", "brown"] * 5
+    stream = Stream.build(hierarchy, schedule, leaves, leaves)
+    settings = Settings("er", order=0).to_dict()
+    manifest = {"settings": settings, "classes": [list(task) for task in schedule.tasks]}
+    folder = RunFolder.create(tmp_path / "run", manifest)
+    evaluator = Evaluator(stream)
+    random = np.random.default_rng(0)
+    for after in range(2):
+        named = random.random((10, after + 1)) < 0.5
+        scores = evaluator.add(after, named)
+        by_task = {k: t[after, : after + 1] for k, t in evaluator.table.by_task.items()}
+        for split in ("post_valid", "test"):
+            shown = scores if split == "test" else dict.fromkeys(scores, 0.0)
+            line = {"after": after, "split": split, "scores": shown, "by_task": by_task}
+            folder.append("scores", line)
+    table = folder.table()
+    assert table.scores.keys() == evaluator.table.scores.keys()
+    for name, column in evaluator.table.scores.items():
+        assert np.array_equal(table.scores[name], column, equal_nan=True), name
+    assert np.array_equal(table.r_jk, evaluator.table.r_jk, equal_nan=True)
+    assert folder.table("post_valid").r.tolist()[:2] == [0.0, 0.0]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    write_whole(file, lambda out: out.write(b"old"))
+
+    def fail(out: object) -> None:
+        out.write(b"half")  # type: ignore[attr-defined]
+        raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        write_whole(file, fail)
+    assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_files_may_be_read_by_the_group(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_json(tmp_path / "file", {"a": 1})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+
+def test_a_folder_that_cannot_be_written_says_what_to_do(folder: RunFolder) -> None:
+    for name in ("predictions", "raw"):
+        (folder.path / name).write_text("in the way")
+    (folder.path / "epochs.jsonl").mkdir()
+    for write in (
+        lambda: folder.append("epochs", {}),
+        lambda: folder.save_predictions(0, np.ones((1, 1), dtype=bool)),
+        lambda: folder.save_raw(0, np.ones((1, 1))),
+    ):
+        with pytest.raises(RunError, match=r"no more can be written .*make room, then `polarbear"):
+            write()
+
+
+def test_plain_data() -> None:
+    value = {1: (np.int64(2), np.float32(0.5)), "a": {"b": np.array([[True]])}, "c": -math.inf}
+    assert plain(value) == {"1": [2, 0.5], "a": {"b": [[True]]}, "c": None}
+    assert json.loads(json.dumps(plain(value))) == plain(value)
+
+
+def test_runs_are_found_below_a_folder(tmp_path: Path) -> None:
+    for name in ("b", "a/deep", "c"):
+        RunFolder.create(tmp_path / name, {})
+    (tmp_path / "d").mkdir()
+    found = [str(run.path.relative_to(tmp_path)) for run in find_runs(tmp_path)]
+    assert found == ["a/deep", "b", "c"]
+
+
+def test_the_environment_names_versions_and_hardware() -> None:
+    found = environment()
+    assert found.keys() == {"polarbear", "python", "numpy", "platform", "cores", "commit"}
+    assert found["numpy"] == np.__version__
