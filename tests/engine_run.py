@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -332,9 +333,12 @@ def _die_at(count: int) -> None:
 
 def start(orders: Orders) -> Any:
     context = multiprocessing.get_context("forkserver")
+    # Before Python 3.13 the server looks for what it imports on PYTHONPATH alone.
+    path = os.pathsep.join(path for path in sys.path if path)
     context.set_forkserver_preload(["engine_run"])
     process = context.Process(target=child, args=(orders,))
-    process.start()
+    with mock.patch.dict(os.environ, {"PYTHONPATH": path}):
+        process.start()
     return process
 
 

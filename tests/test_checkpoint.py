@@ -62,7 +62,9 @@ def test_no_file_is_a_pickle(tmp_path: Path) -> None:
     write(tmp_path, 1)
     arrays = safetensors.numpy.load((tmp_path / "00000001.safetensors").read_bytes())
     assert arrays["model/weight"].tolist() == tensors(1)["model/weight"].tolist()
-    assert json.loads((tmp_path / "00000001.json").read_text())["facts"] == {"progress": {"task": 1}}
+    assert json.loads((tmp_path / "00000001.json").read_text())["facts"] == {
+        "progress": {"task": 1}
+    }
 
 
 @checks(deadline=None)

@@ -91,7 +91,9 @@ def test_rules_take_scores_as_they_are_kept(problem: tuple[np.ndarray, np.ndarra
 
 
 def test_an_unknown_rule_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'threshold'\\? Valid: threshold, top1"):
+    with pytest.raises(
+        UnknownNameError, match="did you mean 'threshold'\\? Valid: threshold, top1"
+    ):
         decision("treshold")
     with pytest.raises(UnknownNameError, match="did you mean 'top1-per-level'"):
         decision("top1_per_level")

@@ -127,8 +127,14 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("[iirc-cifar.er]\nepoch = 3", "unknown setting 'epoch': did you mean 'epochs'"),
         ("[iirc-cifar.icarl]\nepochs = 3", "unknown method in .*'icarl': did you mean 'icarl-cnn'"),
         ("[iirc-cifar.options]\nmargin = 3", "unknown method in .*iirc-cifar 'options'"),
-        ("[iirc-cifra]\nepochs = 3", "unknown benchmark in .*'iirc-cifar': did you mean 'iirc-cifra'"),
-        ('[iirc-cifar]\nlike = "iirc-cifra"', "unknown table of a preset 'iirc-cifra': did you mean"),
+        (
+            "[iirc-cifra]\nepochs = 3",
+            "unknown benchmark in .*'iirc-cifar': did you mean 'iirc-cifra'",
+        ),
+        (
+            '[iirc-cifar]\nlike = "iirc-cifra"',
+            "unknown table of a preset 'iirc-cifra': did you mean",
+        ),
         ("[iirc-cifar]\nepochs = '3'", "epochs must be int, not '3'"),
         ("[iirc-cifar]\nepochs = 0", "epochs must be at least 1"),
         ("[iirc-cifar", "mine.toml is not valid TOML"),

@@ -40,7 +40,7 @@ def test_a_folder_holds_its_manifest_and_format(folder: RunFolder) -> None:
 
 def test_a_run_is_never_overwritten(folder: RunFolder) -> None:
     before = (folder.path / "manifest.json").read_bytes()
-    with pytest.raises(RunError, match="holds a run already: `polarbear resume .*run` goes on"):
+    with pytest.raises(RunError, match=r"holds a run already: `polarbear resume .*run` goes on"):
         RunFolder.create(folder.path, {"settings": {"seed": 2}})
     assert (folder.path / "manifest.json").read_bytes() == before
 
@@ -51,8 +51,14 @@ def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RunError, match=r"file/run cannot become a run folder: .*Not a directory"):
+        RunFolder.create(tmp_path / "file" / "run", {})
+
+
 def test_a_folder_without_a_manifest_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is no run folder: it has no manifest.json"):
+    with pytest.raises(RunError, match=r"is no run folder: it has no manifest\.json"):
         RunFolder.open(tmp_path)
     with pytest.raises(RunError, match="is no run folder"):
         RunFolder.open(tmp_path / "absent")
@@ -61,14 +67,14 @@ def test_a_folder_without_a_manifest_is_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["{", "", '{"format": 1'])
 def test_a_damaged_manifest_is_refused(folder: RunFolder, content: str) -> None:
     (folder.path / "manifest.json").write_text(content)
-    with pytest.raises(RunError, match="manifest.json is damaged"):
+    with pytest.raises(RunError, match=r"manifest\.json is damaged"):
         RunFolder.open(folder.path)
 
 
 @pytest.mark.parametrize("found", ['{"format": 2}', '{"format": "1"}', "{}", "[]", "3"])
 def test_a_folder_of_another_format_is_refused(folder: RunFolder, found: str) -> None:
     (folder.path / "manifest.json").write_text(found)
-    with pytest.raises(RunError, match="run folder of format .*; this polarbear reads format 1"):
+    with pytest.raises(RunError, match=r"run folder of format .*; this polarbear reads format 1"):
         RunFolder.open(folder.path)
 
 

@@ -31,6 +31,8 @@ CHANGED: dict[str, Any] = {
     "options": {"margin": 0.3},
     "device": "cpu",
     "precision": "bf16",
+    "graph": False,
+    "compile": True,
     "keep_scores": True,
     "tasks": 2,
 }
@@ -58,7 +60,9 @@ def test_the_defaults_are_the_papers_for_cifar() -> None:
         "decision": "threshold",
         "options": {},
         "device": "auto",
-        "precision": "fp32",
+        "precision": "auto",
+        "graph": True,
+        "compile": False,
         "keep_scores": False,
         "tasks": None,
     }
@@ -100,7 +104,7 @@ def test_a_number_that_is_too_low_is_refused(name: str, low: str, bad: float) ->
 
 @pytest.mark.parametrize("name", ["memory_per_class", "memory_total"])
 def test_a_memory_of_nothing_is_refused_with_what_to_do(name: str) -> None:
-    with pytest.raises(PolarbearError, match="memory of 0 images.*'finetune'.*None keeps all"):
+    with pytest.raises(PolarbearError, match=r"memory of 0 images.*'finetune'.*None keeps all"):
         Settings("er", **{name: 0})
 
 
@@ -137,11 +141,18 @@ def test_an_unknown_precision_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "nearest"),
-    [("learning_rat", "learning_rate"), ("lr", None), ("memory", "memory_total"), ("Epochs", "epochs")],
+    [
+        ("learning_rat", "learning_rate"),
+        ("lr", None),
+        ("memory", "memory_total"),
+        ("Epochs", "epochs"),
+    ],
 )
 def test_an_unknown_setting_is_refused_with_the_nearest(wrong: str, nearest: str | None) -> None:
     hint = f"did you mean '{nearest}'\\? " if nearest else ""
-    with pytest.raises(UnknownNameError, match=f"unknown setting '{wrong}': {hint}Valid: batch_size"):
+    with pytest.raises(
+        UnknownNameError, match=f"unknown setting '{wrong}': {hint}Valid: batch_size"
+    ):
         Settings.from_dict({"method": "er", wrong: 1})
 
 

@@ -21,7 +21,10 @@ def check_step(learner: Learner, batch: Batch, reference: Batch | None) -> Itera
     teacher = _weights(method.teacher)
     if type(method).loss is not Method.loss:
         with learner.machine.seeded(0):
-            yield from _check_loss(learner, method.loss(batch))
+            wrong = list(_check_loss(method.loss(batch)))
+        yield from wrong
+        if wrong:
+            return
     first = _backward(learner, batch, reference)
     yield from _check_gradients(learner)
     yield from _check_batch(batch, before)
@@ -36,18 +39,18 @@ def _backward(learner: Learner, batch: Batch, reference: Batch | None) -> Any:
         return learner.method.backward(batch, reference)
 
 
-def _check_loss(learner: Learner, loss: Any) -> Iterator[Complaint]:
+def _check_loss(loss: Any) -> Iterator[Complaint]:
     if not isinstance(loss, Tensor):
         yield f"loss gives {type(loss).__name__}, not a tensor: leave out .item() and float()"
         return
     if loss.shape != ():
         yield (
-            f"loss gives a tensor of shape {tuple(loss.shape)}, not one number: end with .mean() "
+            f"loss gives a tensor of {loss.dim()} dimensions, not one number: end with .mean() "
             "over images and classes"
         )
     elif not loss.isfinite():
         yield (
-            f"the loss is {float(loss.detach())}: where a batch may hold no image of a kind, divide by "
+            f"the loss is {loss.item()}: where a batch may hold no image of a kind, divide by "
             "count.clamp(min=1) instead of taking the mean of nothing"
         )
     if not loss.requires_grad:
@@ -105,14 +108,9 @@ def _check_equal(first: Any, second: Any) -> Iterator[Complaint]:
         yield f"backward gives {type(first).__name__}, not the loss as a tensor: loss.detach()"
     elif not torch.equal(first.nan_to_num(), second.nan_to_num()):
         yield (
-            f"two equal steps give the losses {_shown(first)} and {_shown(second)}: draw "
-            "random numbers from PyTorch, which the engine seeds for each step, and keep nothing "
-            "from step to step"
+            "two equal steps give different losses: draw random numbers from PyTorch, which the "
+            "engine seeds for each step, and keep nothing from step to step"
         )
-
-
-def _shown(loss: Tensor) -> str:
-    return f"{float(loss.detach()):.6g}" if loss.dim() == 0 else "of different shapes"
 
 
 def _weights(model: torch.nn.Module | None) -> dict[str, Tensor]:

@@ -1,19 +1,19 @@
 """The part of :func:`~polarbear.check_learner.check_learner` that trains, on a tiny stream."""
 
 import tempfile
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from inspect import getsourcefile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from polarbear.arrays import Bools
 from polarbear.benchmarks import find
-from polarbear.check_step import Complaint, check_step
+from polarbear.check_notes import Notes
+from polarbear.check_step import check_step
 from polarbear.data.shapes import shapes
 from polarbear.decide import Scores
 from polarbear.engine import checkpoint, state
@@ -28,12 +28,13 @@ from polarbear.engine.nets import build_backbone, feature_width
 from polarbear.engine.pixels import place_pixels
 from polarbear.engine.pool import Pool, training_view
 from polarbear.engine.trainer import Progress, Trainer
-from polarbear.findings import Finding, error
+from polarbear.findings import Finding
 from polarbear.methods.method import Method
 from polarbear.settings import Settings
 from polarbear.stream import Stream
 
 PLACES = ("in the first task", "in a later task")
+WHOLE = "a whole batch"
 
 
 class Answers:
@@ -54,46 +55,37 @@ class Answers:
         self.after[after] = scores
 
 
-class Notes:
-    """Complaints, each once, with the places it was made at."""
-
-    def __init__(self, method: type[Method]) -> None:
-        """Begin with none."""
-        self.method = method
-        self.places: dict[Complaint, list[str]] = {}
-
-    def add(self, complaint: Complaint, place: str) -> None:
-        """Take a complaint."""
-        self.places.setdefault(complaint, []).append(place)
-
-    @contextmanager
-    def at(self, place: str) -> Iterator[None]:
-        """Turn what a method raises into a complaint."""
-        try:
-            yield
-        except Exception as problem:
-            self.add(_raised(self.method, problem), place)
-
-    def findings(self) -> tuple[Finding, ...]:
-        """Give an error a complaint."""
-        return tuple(
-            error(f"{complaint} [{'; '.join(places)}]") for complaint, places in self.places.items()
-        )
-
-
 def check_training(method: type[Method], options: Any = None) -> tuple[Finding, ...]:
     """Give what goes wrong when a method is trained."""
     notes = Notes(method)
+    with _one_thread():
+        _check(method, options, notes)
+    return notes.findings()
+
+
+def _check(method: type[Method], options: Any, notes: Notes) -> None:
     with notes.at("when it is made"):
         _check_constructor(method, options, notes)
     if not notes.places:
         for task, place in enumerate(PLACES[:1] if method.joint else PLACES):
             with notes.at(place):
-                _check_steps(_at_task(method, options, task), place, notes)
+                _check_steps(_before_task(method, options, task), place, notes)
+            if notes.has(f"{place}, {WHOLE}"):
+                break
     if not notes.places:
         with notes.at("when it goes on from a checkpoint"):
             _check_resume(method, options, notes)
-    return notes.findings()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread: with so little work, several of them only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _check_constructor(method: type[Method], options: Any, notes: Notes) -> None:
@@ -127,7 +119,7 @@ def _pools(trainer: Trainer) -> Iterator[tuple[str, Pool]]:
     pool = Pool.of(view, mixed)
     own, stored = np.flatnonzero(~pool.replayed), np.flatnonzero(pool.replayed)
     half = trainer.settings.batch_size // 2
-    yield "a whole batch", pool.take(np.concatenate([own[-half:], stored[:half]]))
+    yield WHOLE, pool.take(np.concatenate([own[-half:], stored[:half]]))
     yield "two images of the task", pool.take(own[:2])
     yield "one image of the task", pool.take(own[:1])
     if len(stored):
@@ -191,12 +183,13 @@ def _restore(trainer: Trainer, folder: Path) -> None:
         state.restore(trainer, newest[1])
 
 
-def _at_task(method: type[Method], options: Any, task: int) -> Trainer:
-    """Give a trainer after the first step of a task."""
+def _before_task(method: type[Method], options: Any, task: int) -> Trainer:
+    """Give a trainer with all made ready for the first step of a task."""
     trainer = _trainer(method, options, Answers())
-    for progress in trainer.steps():
-        if progress.task == task and progress.step == 1:
-            break
+    steps = trainer.steps()
+    while trainer.progress.task < task:
+        next(steps)
+    trainer.begin_task()
     return trainer
 
 
@@ -236,14 +229,3 @@ def _stream(joint: bool) -> Stream:
         benchmark.hierarchy(),
         schedule.joint() if joint else schedule,
     )
-
-
-def _raised(method: type[Method], problem: Exception) -> Complaint:
-    """Say what was raised and where in the method's own file."""
-    file = getsourcefile(method)
-    lines = [f.lineno for f in traceback.extract_tb(problem.__traceback__) if f.filename == file]
-    where = f" (line {lines[-1]} of {Path(file).name})" if lines and file else ""
-    hint = ""
-    if "NoneType" in str(problem):
-        hint = ". self.teacher is None in the first task, and always without wants_teacher = True"
-    return f"{type(problem).__name__}: {problem}{where}{hint}"

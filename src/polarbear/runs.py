@@ -52,8 +52,10 @@ class RunFolder:
                 f"{folder.path} holds a run already: `polarbear resume {folder.path}` goes on with "
                 "it; choose another folder for a new one"
             )
-        folder.path.mkdir(parents=True, exist_ok=True)
-        write_json(folder.path / "manifest.json", {"format": FORMAT, **manifest})
+        try:
+            write_json(folder.path / "manifest.json", {"format": FORMAT, **manifest})
+        except OSError as error:
+            raise RunError(f"{folder.path} cannot become a run folder: {error}") from error
         return folder
 
     @classmethod
@@ -194,8 +196,9 @@ def writing(folder: Path) -> Iterator[None]:
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file so that it is there whole or not at all, even if the machine stops."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not tempfile: its files are the owner's alone, and a run folder is often a group's.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # Not tempfile: its files are the owner's alone, and a run folder is often a group's. What a
+    # killed process left under this name, the next one writes over.
+    temporary = path.with_name(f".{path.name}.part")
     try:
         with temporary.open("wb") as file:
             write(file)

@@ -6,7 +6,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from polarbear.errors import PolarbearError, unknown_name
 
-Precision = Literal["fp32", "tf32", "bf16"]
+Precision = Literal["auto", "fp32", "tf32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,12 @@ class Settings:
 
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
-    precision: Precision = "fp32"
-    """Arithmetic on a GPU; weights and batch-norm statistics are always fp32."""
+    precision: Precision = "auto"
+    """auto (bf16 on a GPU, fp32 on a CPU), fp32, tf32 or bf16; weights are always fp32."""
+    graph: bool = True
+    """Capture a task's steps as CUDA graphs, on a GPU."""
+    compile: bool = False
+    """Compile the network with torch.compile (half a minute at the start)."""
     keep_scores: bool = False
     """Keep test scores as float16, for other decision rules and metrics later."""
     tasks: int | None = None

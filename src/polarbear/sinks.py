@@ -193,13 +193,14 @@ def epoch_values(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def score_values(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Give the scores after a task by name, and R_jk for each task k; what is no number is left.
 
-    >>> record = {"split": "test", "scores": {"jaccard": 0.5, "late_recall": float("nan")},
-    ...           "by_task": {"pw_jaccard": [0.25]}}
+    >>> scores = {"jaccard": 0.5, "jaccard/subclass": 0.75, "late_recall": float("nan")}
+    >>> record = {"split": "test", "scores": scores, "by_task": {"pw_jaccard": [0.25]}}
     >>> dict(score_values(record))
-    {'test/jaccard': 0.5, 'test-by-task/0': 0.25}
+    {'test/jaccard': 0.5, 'test/jaccard.subclass': 0.75, 'test-by-task/0': 0.25}
     """
     split = record["split"]
-    named = {f"{split}/{name}": value for name, value in record["scores"].items()}
+    # A slash more would make "jaccard" a file and a folder at once where MLflow keeps files.
+    named = {f"{split}/{n.replace('/', '.')}": value for n, value in record["scores"].items()}
     by_task = enumerate(record["by_task"]["pw_jaccard"])
     named |= {f"{split}-by-task/{task}": value for task, value in by_task}
     return ((name, float(value)) for name, value in named.items() if math.isfinite(value))

@@ -1,4 +1,4 @@
-"""A run as it goes: one live line on a terminal, a line now and then elsewhere."""
+"""A run as it goes: live on a terminal, a line now and then elsewhere."""
 
 import math
 import time
@@ -35,17 +35,16 @@ class Display(Protocol):
 
 
 class Bar:
-    """A line that is drawn over and over, at the foot of the terminal."""
+    """Two lines, for terminals of 80 columns, that are drawn over and over at the foot."""
 
     def __init__(self, bar: Progress) -> None:
         """Begin with an empty bar."""
-        self.bar, self.task = bar, bar.add_task("loading", total=None, numbers="")
+        self.bar, self.task = bar, bar.add_task("loading", total=None)
 
     def show(self, place: str, numbers: str, done: int, total: int) -> None:
-        """Draw the line anew."""
-        self.bar.update(
-            self.task, description=place, numbers=numbers, completed=done, total=max(total, done)
-        )
+        """Draw the lines anew."""
+        text = f"{place}\n{numbers}"
+        self.bar.update(self.task, description=text, completed=done, total=max(total, done))
 
     def say(self, line: str) -> None:
         """Write a line above the bar."""
@@ -82,7 +81,7 @@ class Watch:
     def __call__(self, trainer: "engine.Trainer", progress: "engine.Progress") -> None:
         """Look at a run after a step."""
         now = time.monotonic()
-        if now - self.looked < SECONDS_BETWEEN_LOOKS or progress.task == trainer.tasks:
+        if now - self.looked < SECONDS_BETWEEN_LOOKS or not progress.begun:
             return
         self.looked = now
         self.workload = self.workload or Workload.of(trainer)
@@ -121,11 +120,7 @@ def watch() -> Iterator[Watch]:
     if not screen.is_terminal:
         yield Watch(Lines(screen))
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=10),
-        TextColumn("{task.fields[numbers]}"),
-    )
+    columns = (BarColumn(bar_width=16), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=screen, transient=True) as bar:
         yield Watch(Bar(bar))
 

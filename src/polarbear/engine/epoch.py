@@ -1,8 +1,9 @@
-"""One epoch: its images in their drawn order, with their augmentation, as batches."""
+"""One epoch: the order of its images and their augmentation, decided before its first step."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from polarbear.arrays import Ints
@@ -15,54 +16,71 @@ from polarbear.engine.pool import Pool
 
 
 @dataclass(frozen=True, eq=False)
-class Epoch:
-    """Everything an epoch will do, decided from its key before the first step.
+class Beside:
+    """A batch of memory images for each step: row i of ``order`` (steps, k) is that of step i."""
 
-    ``pool`` is in the order of training; ``reference`` is what each step's batch of memory images
-    is drawn from, for methods that want one.
-    """
+    pool: Pool
+    order: Ints
+    jitter: Jitter
+
+    @classmethod
+    def plan(cls, learner: Learner, pool: Pool, steps: int, place: tuple[int, int]) -> "Beside":
+        """Draw k images for each step, none twice in a batch."""
+        options, settings = learner.method.options, learner.settings
+        count = min(getattr(options, "reference_batch_size", settings.batch_size), len(pool))
+        random = keyed(settings.seed, "reference", *place)
+        order = np.empty((steps, count), dtype=np.intp)
+        for one in order:
+            one[:] = random.permutation(len(pool))[:count]
+        return cls(pool, order, draw(learner.preparation, order.size, random))
+
+
+@dataclass(frozen=True, eq=False)
+class Epoch:
+    """What an epoch does with a pool: the ``order`` (n,) of its images and how each is varied."""
 
     learner: Learner
     pool: Pool
+    order: Ints
     jitter: Jitter
-    reference: Pool | None
-    place: tuple[int, int]
+    beside: Beside | None
 
     @classmethod
     def plan(
         cls, learner: Learner, pool: Pool, reference: Pool | None, place: tuple[int, int]
     ) -> "Epoch":
-        """Shuffle a pool and draw its augmentation for (task, epoch)."""
-        seed = learner.settings.seed
-        order = keyed(seed, "shuffle", *place).permutation(len(pool))
-        jitter = draw(learner.preparation, len(pool), keyed(seed, "augment", *place))
-        return cls(learner, pool.take(order), jitter, reference, place)
+        """Shuffle a pool and draw its augmentation for (task, epoch).
+
+        ``reference`` is what each step's batch of memory images is drawn from, if one is wanted.
+        """
+        settings = learner.settings
+        order = keyed(settings.seed, "shuffle", *place).permutation(len(pool))
+        jitter = draw(learner.preparation, len(pool), keyed(settings.seed, "augment", *place))
+        steps = -(-len(pool) // settings.batch_size)
+        beside = None if reference is None else Beside.plan(learner, reference, steps, place)
+        return cls(learner, pool, order, jitter, beside)
 
     def batches(self, first: int = 0) -> Iterator[tuple[Batch, Batch | None]]:
         """Give each step's batch, and its batch of memory images, from step ``first`` on."""
         size = self.learner.settings.batch_size
-        steps = split_rows(self.pool.rows, size)[first:]
-        for i, images in enumerate(self.learner.train_pixels.batches(steps), start=first):
-            part = slice(i * size, i * size + len(images))
-            batch = self._batch(images, self.pool, part, self.jitter[part])
-            yield batch, self._reference(i)
+        chosen = split_rows(self.order, size)[first:]
+        pixels = self.learner.train_pixels.batches([self.pool.rows[part] for part in chosen])
+        for i, (part, images) in enumerate(zip(chosen, pixels, strict=True), start=first):
+            jitter = self.jitter[i * size : i * size + len(part)]
+            yield self._batch(images, self.pool.take(part), jitter), self._reference(i)
 
-    def _batch(self, images: torch.Tensor, pool: Pool, part: slice, jitter: Jitter) -> Batch:
+    def _batch(self, images: torch.Tensor, pool: Pool, jitter: Jitter) -> Batch:
         device = images.device
         return Batch(
             augment(images, jitter.to(device), self.learner.preparation),
-            torch.tensor(pool.targets[part], dtype=torch.float32, device=device),
-            torch.tensor(pool.replayed[part], device=device),
+            torch.tensor(pool.targets, dtype=torch.float32, device=device),
+            torch.tensor(pool.replayed, device=device),
         )
 
     def _reference(self, step: int) -> Batch | None:
-        if self.reference is None:
+        if self.beside is None:
             return None
-        random = keyed(self.learner.settings.seed, "reference", *self.place, step)
-        options, settings = self.learner.method.options, self.learner.settings
-        count = getattr(options, "reference_batch_size", settings.batch_size)
-        chosen: Ints = random.permutation(len(self.reference))[:count]
-        pool = self.reference.take(chosen)
+        count = self.beside.order.shape[1]
+        pool = self.beside.pool.take(self.beside.order[step])
         (images,) = self.learner.train_pixels.batches([pool.rows])
-        jitter = draw(self.learner.preparation, len(pool), random)
-        return self._batch(images, pool, slice(None), jitter)
+        return self._batch(images, pool, self.beside.jitter[step * count : (step + 1) * count])

@@ -35,7 +35,8 @@ class Machine:
                 f"device {name!r} was asked for, but PyTorch {torch.__version__} sees "
                 f"{torch.cuda.device_count()} GPUs here: use --device cpu or auto"
             )
-        return cls(device, settings.precision)
+        automatic: Precision = "bf16" if device.type == "cuda" else "fp32"
+        return cls(device, automatic if settings.precision == "auto" else settings.precision)
 
     def autocast(self) -> AbstractContextManager[object]:
         """Give the context a forward pass runs in."""

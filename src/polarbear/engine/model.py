@@ -1,7 +1,10 @@
 """A network and the head that names classes."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 
@@ -25,13 +28,30 @@ class Model(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.head = head
+        self.compiled_batch: int | None = None
 
     def features(self, images: Tensor) -> Tensor:
-        """Give features (n, d) of images (n, 3, h, w)."""
-        out: Tensor = self.backbone(images)
-        return out
+        """Give features (n, d) of images (n, 3, h, w).
+
+        Batches of ``compiled_batch`` images go through ``torch.compile``; others, such as an
+        epoch's last, are not worth compiling for.
+        """
+        if len(images) == self.compiled_batch:
+            return _compiled()(self.backbone, images)
+        return _call(self.backbone, images)
 
     def forward(self, images: Tensor) -> Tensor:
         """Give scores (n, seen) of images (n, 3, h, w)."""
         scores: Tensor = self.head(self.features(images))
         return scores
+
+
+def _call(backbone: nn.Module, images: Tensor) -> Tensor:
+    features: Tensor = backbone(images)
+    return features
+
+
+@cache
+def _compiled() -> Callable[[nn.Module, Tensor], Tensor]:
+    """One compiled function for every model: weights are its inputs, so runs share its code."""
+    return torch.compile(_call, dynamic=False)

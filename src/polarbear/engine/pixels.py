@@ -52,7 +52,8 @@ class StreamedPixels:
                     waiting.append(pool.submit(self._read, rows[i + AHEAD]))
 
     def _read(self, rows: Ints) -> Tensor:
-        batch = torch.from_numpy(self.images[rows])
+        # PyTorch warns of arrays that may only be read; others are not copied.
+        batch = torch.from_numpy(np.require(self.images[rows], requirements="W"))
         return batch.pin_memory() if self.device.type == "cuda" else batch
 
 

@@ -4,7 +4,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from polarbear.engine.machine import Machine
 from polarbear.engine.memory import Memory
 from polarbear.engine.model import Model
 from polarbear.engine.nets import build_backbone, feature_width
-from polarbear.engine.pixels import place_pixels
+from polarbear.engine.pixels import Pixels, place_pixels
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.errors import PolarbearError
 from polarbear.methods.registry import make_options, resolve
@@ -35,6 +35,7 @@ from polarbear.stream import Stream
 log = logging.getLogger("polarbear")
 
 OnStep = Callable[[Trainer, Progress], None]
+SharedPixels = dict[tuple[str, str], Pixels]
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,16 @@ class FolderRecorder:
             self.folder.save_raw(after, scores)
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A run that is ready to go on: its folder, its data and what learns from them."""
+
+    folder: RunFolder
+    stream: Stream
+    learner: Learner
+    threads: int
+
+
 def run(
     settings: Settings,
     folder: str | Path,
@@ -75,19 +86,8 @@ def run(
     SIGTERM or SIGINT; a checkpoint is written then, after every task, and every ``save_every``
     seconds.
     """
-    stream = _as_trained(settings, _stream(settings, root) if stream is None else stream)
-    learner = build_learner(settings, stream)
-    manifest = {
-        "settings": settings.to_dict(),
-        "root": None if root is None else str(root),
-        "classes": [list(task) for task in stream.schedule.tasks],
-        "data": stream.source.checksum if stream.source else "",
-        "environment": environment()
-        | {"torch": torch.__version__, "device": _device_name(learner)},
-        "threads": torch.get_num_threads(),
-    }
-    opened = RunFolder.create(folder, manifest)
-    return _go(opened, stream, learner, recorders, on_step, save_every)
+    prepared = begin(settings, folder, stream=stream, root=root)
+    return _go(prepared, recorders, on_step, save_every)
 
 
 def resume(
@@ -103,23 +103,61 @@ def resume(
 
     The scores are those of a run that was never interrupted.
     """
+    if RunFolder.open(folder).finished:
+        log.info("%s is finished: nothing to do", folder)
+        return True
+    prepared = reopen(folder, stream=stream, root=root)
+    with _threads(prepared.threads):
+        return _go(prepared, recorders, on_step, save_every)
+
+
+def begin(
+    settings: Settings,
+    folder: str | Path,
+    *,
+    stream: Stream | None = None,
+    root: str | Path | None = None,
+    shared: SharedPixels | None = None,
+) -> Prepared:
+    """Make a new run folder and all that a run needs; ``shared`` holds pixels for several runs."""
+    stream = _as_trained(settings, _stream(settings, root) if stream is None else stream)
+    learner = build_learner(settings, stream, shared)
+    threads = torch.get_num_threads()
+    manifest = {
+        "settings": settings.to_dict(),
+        "root": None if root is None else str(root),
+        "classes": [list(task) for task in stream.schedule.tasks],
+        "data": stream.source.checksum if stream.source else "",
+        "environment": environment()
+        | {"torch": torch.__version__, "device": _device_name(learner)},
+        "threads": threads,
+    }
+    return Prepared(RunFolder.create(folder, manifest), stream, learner, threads)
+
+
+def reopen(
+    folder: str | Path,
+    *,
+    stream: Stream | None = None,
+    root: str | Path | None = None,
+    shared: SharedPixels | None = None,
+) -> Prepared:
+    """Open an unfinished run folder and make ready what it was run with."""
     opened = RunFolder.open(folder)
     manifest = opened.manifest()
-    if opened.finished:
-        log.info("%s is finished: nothing to do", opened.path)
-        return True
     settings = Settings.from_dict(manifest["settings"])
     if stream is None:
         stream = _stream(settings, root if root is not None else manifest["root"])
     stream = _as_trained(settings, stream)
     _refuse_other_data(manifest, stream)
-    learner = build_learner(settings, stream)
+    learner = build_learner(settings, stream, shared)
     _warn_of_other_machine(manifest, learner)
-    with _threads(manifest["threads"]):
-        return _go(opened, stream, learner, recorders, on_step, save_every)
+    return Prepared(opened, stream, learner, manifest["threads"])
 
 
-def build_learner(settings: Settings, stream: Stream) -> Learner:
+def build_learner(
+    settings: Settings, stream: Stream, shared: SharedPixels | None = None
+) -> Learner:
     """Put model, method and data together on their device."""
     decision(settings.decision)
     method_class = resolve(settings.method)
@@ -131,6 +169,7 @@ def build_learner(settings: Settings, stream: Stream) -> Learner:
     width, classes = feature_width(backbone), len(stream.classes)
     head = build_head(method_class.head, width, classes, settings.seed)
     model = Model(backbone, head)
+    model.compiled_batch = settings.batch_size if settings.compile else None
     machine.place(model)
     return Learner(
         settings,
@@ -139,9 +178,20 @@ def build_learner(settings: Settings, stream: Stream) -> Learner:
         model,
         method_class(model, options),
         Memory(),
-        place_pixels(stream.images("train"), machine.device),
-        place_pixels(stream.images("test"), machine.device),
+        *_pixels(stream, machine.device, {} if shared is None else shared),
     )
+
+
+def _pixels(stream: Stream, device: torch.device, shared: SharedPixels) -> list[Pixels]:
+    """Give training and test pixels; runs on the same data use the same ones."""
+    content = stream.source.checksum if stream.source else ""
+    placed = []
+    for split in ("train", "test"):
+        key = (content or str(id(stream.source)), split)
+        if key not in shared:
+            shared[key] = place_pixels(stream.images(split), device)
+        placed.append(shared[key])
+    return placed
 
 
 def _stream(settings: Settings, root: str | Path | None) -> Stream:
@@ -195,29 +245,42 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def _go(
-    folder: RunFolder,
-    stream: Stream,
-    learner: Learner,
-    recorders: tuple[Recorder, ...],
-    on_step: OnStep | None,
-    save_every: float,
+    prepared: Prepared, recorders: tuple[Recorder, ...], on_step: OnStep | None, save_every: float
 ) -> bool:
-    own = FolderRecorder(folder, learner.settings.keep_scores)
-    trainer = Trainer(stream, learner, (own, *recorders))
-    number = _restore_newest(folder, trainer)
     with stop_on_signal() as stop:
-        saved, task = time.monotonic(), trainer.progress.task
-        for progress in trainer.steps():
-            if on_step:
-                on_step(trainer, progress)
-            stopping = stop.is_set()
-            if stopping or progress.task != task or time.monotonic() - saved > save_every:
-                number += 1
-                _save(folder, number, trainer)
-                saved, task = time.monotonic(), progress.task
-            if stopping:
-                log.warning("stopped at %s; `polarbear resume %s` goes on", progress, folder.path)
-                return False
+        going = advance(prepared, stop, recorders, on_step, save_every)
+        while True:
+            try:
+                next(going)
+            except StopIteration as end:
+                return bool(end.value)
+
+
+def advance(
+    prepared: Prepared,
+    stop: threading.Event,
+    recorders: tuple[Recorder, ...] = (),
+    on_step: OnStep | None = None,
+    save_every: float = 60.0,
+) -> Generator[Progress, None, bool]:
+    """Go on with a run, yielding wherever it may be left for a while; gives whether it ended."""
+    folder, learner = prepared.folder, prepared.learner
+    own = FolderRecorder(folder, learner.settings.keep_scores)
+    trainer = Trainer(prepared.stream, learner, (own, *recorders))
+    number = _restore_newest(folder, trainer)
+    saved, task = time.monotonic(), trainer.progress.task
+    for progress in trainer.steps():
+        if on_step:
+            on_step(trainer, progress)
+        stopping = stop.is_set()
+        if stopping or progress.task != task or time.monotonic() - saved > save_every:
+            number += 1
+            _save(folder, number, trainer)
+            saved, task = time.monotonic(), progress.task
+        if stopping:
+            log.warning("stopped at %s; `polarbear resume %s` goes on", progress, folder.path)
+            return False
+        yield progress
     with writing(folder.path):
         write_json(folder.path / "finished.json", {"tasks": trainer.tasks})
     return True

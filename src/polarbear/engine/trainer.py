@@ -1,10 +1,11 @@
 """The loop over tasks, epochs and steps."""
 
+import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from polarbear.arrays import Bools, Floats, Ints
 from polarbear.decide import Scores, decision
 from polarbear.engine.batch import Batch
 from polarbear.engine.epoch import Epoch
+from polarbear.engine.graphed import GraphedTask, can_graph
 from polarbear.engine.keys import keyed
 from polarbear.engine.learner import Learner
 from polarbear.engine.plateau import Plateau
@@ -24,6 +26,8 @@ from polarbear.evaluate import Evaluator
 from polarbear.methods.method import frozen_copy
 from polarbear.scores import mean
 from polarbear.stream import Stream, View
+
+log = logging.getLogger("polarbear")
 
 
 class DivergedError(PolarbearError):
@@ -77,6 +81,9 @@ class Trainer:
         self.losses: list[Tensor] = []
         self.optimiser: torch.optim.SGD
         self.decide = decision(self.settings.decision)
+        self._planned: dict[int, Epoch] = {}
+        self.graphed: GraphedTask | None = None
+        self.can_graph = self.settings.graph and can_graph(learner)
 
     @property
     def tasks(self) -> int:
@@ -116,29 +123,72 @@ class Trainer:
             lr=settings.learning_rate,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
+            fused=learner.machine.device.type == "cuda",
         )
+        self._make_pools()
 
     def _train_epoch(self) -> Iterator[Progress]:
         began = time.perf_counter()
-        epoch = self._plan_epoch()
+        epoch = self._plan_epoch(self.progress.epoch)
+        yield from self._graphed_epoch(epoch) if self._graph(epoch) else self._eager_epoch(epoch)
+        self.refuse_divergence()
+        self._finish_epoch(len(epoch.pool), time.perf_counter() - began)
+        yield self.progress
+
+    def _eager_epoch(self, epoch: Epoch) -> Iterator[Progress]:
         for group in self.optimiser.param_groups:
             group["lr"] = self.progress.plateau.rate
         for batch, reference in epoch.batches(first=self.progress.step):
             self.losses.append(self._step(batch, reference))
             self.progress = replace(self.progress, step=self.progress.step + 1)
             yield self.progress
-        self.refuse_divergence()
-        self._finish_epoch(len(epoch.pool), time.perf_counter() - began)
+
+    def _graphed_epoch(self, epoch: Epoch) -> Iterator[Progress]:
+        """Queue the epoch's steps; between them a caller can queue those of other runs."""
+        graphed, p = cast(GraphedTask, self.graphed), self.progress
+        graphed.start(epoch, p.plateau.rate, p.step, self.losses)
+        for step in range(p.step, graphed.steps):
+            graphed.queue_step(step)
+            self.progress = replace(p, step=step + 1)
+            yield self.progress
+        graphed.queue_end()
+        if p.epoch + 1 < self.settings.epochs_of(p.task):
+            self._planned = {p.epoch + 1: self._plan_epoch(p.epoch + 1)}
         yield self.progress
 
-    def _plan_epoch(self) -> Epoch:
-        learner, place = self.learner, (self.progress.task, self.progress.epoch)
+    def _graph(self, epoch: Epoch) -> bool:
+        """Capture the task's steps, where that can be and is not done yet."""
+        if self.graphed is None and self.can_graph:
+            rows = self._valid_view.rows
+            try:
+                self.graphed = GraphedTask(self.learner, self.optimiser, epoch, rows)
+            except (RuntimeError, NotImplementedError) as error:
+                log.warning(
+                    "steps cannot be captured as a CUDA graph, so they run one by one "
+                    "and slower: %s",
+                    error,
+                )
+                self.can_graph = False
+        return self.graphed is not None
+
+    def _plan_epoch(self, number: int) -> Epoch:
+        if number in self._planned:
+            return self._planned.pop(number)
+        task = self.progress.task
+        pool, beside = self._pools
+        return Epoch.plan(self.learner, pool, beside, (task, number))
+
+    def _make_pools(self) -> None:
+        """Gather what the task trains on and is validated on: the same in every epoch."""
+        learner, task = self.learner, self.progress.task
         method = learner.method
-        view = training_view(self.stream, place[0], method.complete)
+        view = training_view(self.stream, task, method.complete)
         mixed = learner.memory if method.replay == "mixed" else None
         beside = method.replay == "reference" and len(learner.memory.rows) > 0
         stored = Pool.of_memory(learner.memory, len(view.classes)) if beside else None
-        return Epoch.plan(learner, Pool.of(view, mixed), stored, place)
+        self._pools = Pool.of(view, mixed), stored
+        self._valid_view = validation_view(self.stream, task, method.complete)
+        self._planned = {}
 
     def _step(self, batch: Batch, reference: Batch | None) -> Tensor:
         self.learner.model.train()
@@ -164,14 +214,23 @@ class Trainer:
         )
 
     def _weights_are_finite(self) -> bool:
+        if self._in_graph and cast(GraphedTask, self.graphed).ended:
+            return cast(GraphedTask, self.graphed).weights_are_finite()
         weights = self.learner.model.state_dict().values()
         return bool(torch.stack([w.isfinite().all() for w in weights]).all())
 
     def loss_values(self) -> Floats:
         """Give this epoch's losses so far: (steps,)."""
+        if self._in_graph:
+            return cast(GraphedTask, self.graphed).loss_values(self.progress.step)
         if not self.losses:
             return np.empty(0)
         return torch.stack(self.losses).double().cpu().numpy()
+
+    @property
+    def _in_graph(self) -> bool:
+        """Whether this epoch has been queued as graphs."""
+        return self.graphed is not None and self.progress.step > 0
 
     def _finish_epoch(self, images: int, seconds: float) -> None:
         score = self._validation_score()
@@ -193,8 +252,10 @@ class Trainer:
         self.progress = replace(p, epoch=p.epoch + 1, step=0, plateau=plateau)
 
     def _validation_score(self) -> float:
-        view = validation_view(self.stream, self.progress.task, self.learner.method.complete)
-        named = self._decisions(view, self.learner.scores(view))
+        view = self._valid_view
+        in_graph = self._in_graph and len(view)
+        scores = cast(GraphedTask, self.graphed).validation_scores() if in_graph else None
+        named = self._decisions(view, self.learner.scores(view) if scores is None else scores)
         return float(metrics.pw_jaccard(named, view.targets).mean()) if len(view) else 0.0
 
     def _keep_best(self, score: float) -> None:
@@ -202,7 +263,10 @@ class Trainer:
         if self.learner.method.keep != "best" or score < self.progress.best_score:
             return
         state = self.learner.model.state_dict()
-        self.best = {name: tensor.clone() for name, tensor in state.items()}
+        if self.best:
+            torch._foreach_copy_([self.best[name] for name in state], list(state.values()))
+        else:
+            self.best = {name: tensor.clone() for name, tensor in state.items()}
         self.progress = replace(self.progress, best_score=score)
 
     def _decisions(self, view: View, scores: Scores) -> Bools:
@@ -219,6 +283,9 @@ class Trainer:
 
     def _finish_task(self) -> None:
         learner, after = self.learner, self.progress.task
+        if self.graphed is not None:
+            self.graphed.close()
+            self.graphed = None
         if self.best:
             learner.model.load_state_dict(self.best)
         learner.method.end_task()

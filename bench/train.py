@@ -1,0 +1,182 @@
+"""Training speed: the reference's way and ours, on the same device, in one run.
+
+The reference's way is that of the authors' code: a DataLoader with worker processes, PIL
+transforms, fp32, eager steps, the loss read at every step. Ours is the engine as it is.
+
+    python bench/train.py --root data                       # a GPU, all columns
+    python bench/train.py --root data --device cpu --fleets 1 --epochs 1 --images 1024
+"""
+
+import argparse
+import platform
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import polarbear
+from polarbear.engine.fleet import Job, run_fleet
+from polarbear.engine.session import begin, build_learner
+from polarbear.presets import settings_for
+from polarbear.settings import Settings
+
+MEAN, STD = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
+
+
+class PilDataset(Dataset):
+    """Task 0 as the authors serve it: PIL images, varied and normalised one by one."""
+
+    def __init__(self, stream: polarbear.Stream) -> None:
+        from PIL import Image
+
+        view = stream[0].train
+        self.images = [Image.fromarray(image) for image in stream.images("train")[view.rows]]
+        self.targets = torch.tensor(view.targets, dtype=torch.float32)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        from PIL import Image, ImageOps
+
+        image = ImageOps.expand(self.images[index], border=4, fill=0)
+        left, top = random.randint(0, 8), random.randint(0, 8)
+        image = image.crop((left, top, left + 32, top + 32))
+        if random.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float().div(255)
+        shape = (3, 1, 1)
+        return (pixels - torch.tensor(MEAN).view(shape)) / torch.tensor(STD).view(shape), (
+            self.targets[index]
+        )
+
+
+def reference_rate(stream: polarbear.Stream, args: argparse.Namespace) -> float:
+    """Images per second of training on task 0 the reference's way."""
+    settings = settings_for("er", "iirc-cifar", device=args.device, precision="fp32", graph=False)
+    learner = build_learner(settings, stream)
+    learner.model.head.grow(10)
+    model = learner.model.to(memory_format=torch.contiguous_format).train()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-5)
+    device = learner.machine.device
+    loader = DataLoader(
+        PilDataset(stream),
+        batch_size=128,
+        shuffle=True,
+        num_workers=args.workers,
+        pin_memory=device.type == "cuda",
+        persistent_workers=args.workers > 0,
+    )
+    loss_function = torch.nn.BCEWithLogitsLoss()
+
+    def epoch() -> int:
+        count = 0
+        for images, targets in loader:
+            if count >= args.images:
+                break
+            optimiser.zero_grad()
+            scores = model(images.to(device, non_blocking=True))
+            loss = loss_function(scores, targets.to(device, non_blocking=True))
+            loss.backward()
+            optimiser.step()
+            loss.item()
+            count += len(images)
+        return count
+
+    epoch()
+    began = time.perf_counter()
+    count = sum(epoch() for _ in range(args.reference_epochs))
+    return count / (time.perf_counter() - began)
+
+
+@dataclass
+class Clock:
+    """Notes when each epoch of a run ended."""
+
+    ends: list[tuple[float, int]] = field(default_factory=list)
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        self.ends.append((time.perf_counter(), record["images"]))
+
+    def scores(self, record: Mapping[str, Any]) -> None: ...
+
+    def answers(self, *_: object) -> None: ...
+
+
+def our_rate(settings: list[Settings], stream: polarbear.Stream) -> tuple[float, float]:
+    """Images per second of a fleet while all its runs train, and GPU memory in GB."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    clocks = [Clock() for _ in settings]
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [
+            Job(
+                str(i),
+                lambda shared, s=s, i=i: begin(
+                    s, Path(folder) / str(i), stream=stream, shared=shared
+                ),
+                {"recorders": (clocks[i],)},
+            )
+            for i, s in enumerate(settings)
+        ]
+        outcomes = run_fleet(jobs, at_once=len(jobs), save_every=1e9)
+    for outcome in outcomes.values():
+        if outcome.error:
+            raise outcome.error
+    # From when the slowest starter has its second epoch behind it to when the first one ends.
+    begin_at = max(clock.ends[1][0] for clock in clocks)
+    end_at = min(clock.ends[-1][0] for clock in clocks)
+    images = sum(n for clock in clocks for t, n in clock.ends if begin_at < t <= end_at)
+    memory = torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0
+    return images / (end_at - begin_at), memory
+
+
+def cases(args: argparse.Namespace) -> Iterator[tuple[str, list[Settings]]]:
+    make = partial(settings_for, benchmark="iirc-cifar", device=args.device, tasks=1)
+    epochs = {"epochs": args.epochs, "first_task_factor": 1.0, "plateau_patience": 1000}
+    on_gpu = args.device != "cpu" and torch.cuda.is_available()
+    yield "er, eager", [make("er", graph=False, **epochs | {"epochs": min(args.epochs, 4)})]
+    if on_gpu:
+        for precision in ("fp32", "tf32", "bf16"):
+            yield f"er, {precision}, graph", [make("er", precision=precision, **epochs)]
+    for method in args.methods:
+        for compiled in (False, True) if args.compile else (False,):
+            for size in args.fleets:
+                name = f"{method}{', compiled' if compiled else ''}, fleet of {size}"
+                yield name, [make(method, seed=s, compile=compiled, **epochs) for s in range(size)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", default="data")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--methods", nargs="*", default=["er"])
+    parser.add_argument("--fleets", nargs="*", type=int, default=[1, 2, 4, 8, 10])
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--reference-epochs", type=int, default=2)
+    parser.add_argument("--images", type=int, default=10**9, help="of an epoch of the reference")
+    parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--compile", action="store_true")
+    args = parser.parse_args()
+    stream = polarbear.load("iirc-cifar", 0, args.root)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
+    print(f"{device}, PyTorch {torch.__version__}, Python {platform.python_version()}")
+    print("IIRC-CIFAR task 0, ResNet-32, batch 128, images/s\n")
+    base = reference_rate(stream, args)
+    print(f"{'the reference way':40} {base:10,.0f} {1:7.1f}x", flush=True)
+    for name, settings in cases(args):
+        rate, memory = our_rate(settings, stream)
+        print(f"{name:40} {rate:10,.0f} {rate / base:7.1f}x {memory:6.1f} GB", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""A task's steps as CUDA graphs: the same mathematics, launched as one.
+
+An eager step of a small network is bound by the host, which launches some 500 kernels one by one.
+Here gathering, augmentation, loss, gradients and the optimiser's step are captured once a task and
+replayed. What changes from step to step (which images, which crops, the rate) lies in buffers on
+the device; a cursor there moves on by itself, so that an epoch needs no word from the host.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from polarbear.arrays import Ints
+from polarbear.engine.augment import Jitter, augment, prepare
+from polarbear.engine.batch import Batch
+from polarbear.engine.epoch import Epoch
+from polarbear.engine.learner import PREDICT_AT_ONCE, Learner
+from polarbear.engine.pixels import ResidentPixels
+from polarbear.engine.pool import Pool
+
+log = logging.getLogger("polarbear")
+
+WARM_UP = 2  # steps before a capture, so that libraries have chosen their kernels
+
+
+def can_graph(learner: Learner) -> bool:
+    """Whether a learner's steps can be captured: on a GPU, data there, nothing drawn inside."""
+    draws = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in learner.model.modules())
+    resident = isinstance(learner.train_pixels, ResidentPixels)
+    return learner.machine.device.type == "cuda" and resident and not draws
+
+
+@dataclass(frozen=True, eq=False)
+class PoolBuffers:
+    """A pool on the device, and what an epoch does with it: order (m,), jitter of (m,) places."""
+
+    rows: Tensor
+    targets: Tensor
+    replayed: Tensor
+    order: Tensor
+    jitter: Jitter
+
+    @classmethod
+    def of(cls, pool: Pool, order: Ints, jitter: Jitter, device: torch.device) -> "PoolBuffers":
+        """Copy a pool to the device, with room for plans of this size."""
+        return cls(
+            torch.tensor(pool.rows, device=device),
+            torch.tensor(pool.targets, device=device),
+            torch.tensor(pool.replayed, device=device),
+            torch.tensor(order.ravel(), device=device),
+            jitter.to(device),
+        )
+
+    def plan(self, order: Ints, jitter: Jitter) -> None:
+        """Take an epoch's order and jitter, in the order of this stream's work."""
+        self.order.copy_(torch.from_numpy(order.ravel()).pin_memory(), non_blocking=True)
+        self.jitter.place.copy_(jitter.place.pin_memory(), non_blocking=True)
+        self.jitter.flip.copy_(jitter.flip.pin_memory(), non_blocking=True)
+
+    def batch(self, start: Tensor, size: int, learner: Learner) -> Batch:
+        """Give the batch of ``size`` images at a cursor (a device number)."""
+        at = start + torch.arange(size, device=start.device)
+        chosen = self.order[at]
+        pixels: ResidentPixels = learner.train_pixels  # type: ignore[assignment]
+        images = pixels.data[self.rows[chosen]]
+        jitter = Jitter(self.jitter.place[at], self.jitter.flip[at])
+        return Batch(
+            augment(images, jitter, learner.preparation),
+            self.targets[chosen].float(),
+            self.replayed[chosen],
+        )
+
+
+class GraphedTask:
+    """The training steps and the validation of one task, captured.
+
+    Built for the shapes of a task's first epoch; every epoch of the task has the same.
+    """
+
+    def __init__(
+        self, learner: Learner, optimiser: torch.optim.SGD, epoch: Epoch, valid_rows: Ints
+    ) -> None:
+        """Allocate the buffers and capture."""
+        self.learner, self.optimiser = learner, optimiser
+        self.device = learner.machine.device
+        self.size, self.images = learner.settings.batch_size, len(epoch.order)
+        self.pool = PoolBuffers.of(epoch.pool, epoch.order, epoch.jitter, self.device)
+        self.beside = self._beside(epoch)
+        self.step = torch.zeros((), dtype=torch.long, device=self.device)
+        self.losses = torch.zeros(self.steps, device=self.device)
+        self.valid_rows = torch.tensor(valid_rows, device=self.device)
+        self.ended = False
+        self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._make_momentum()
+        self._capture()
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return -(-self.images // self.size)
+
+    def start(self, epoch: Epoch, rate: float, first: int, losses: list[Tensor]) -> None:
+        """Hand over an epoch's plan, from step ``first`` on; ``losses`` are those before."""
+        if losses:
+            self.losses[:first] = torch.stack(losses)
+        self.pool.plan(epoch.order, epoch.jitter)
+        if self.beside is not None and epoch.beside is not None:
+            self.beside.plan(epoch.beside.order, epoch.beside.jitter)
+        self.step.fill_(first)
+        self.ended = False
+        for group in self.optimiser.param_groups:
+            group["lr"].fill_(rate)
+
+    def queue_step(self, number: int) -> None:
+        """Queue one step; nothing is waited for."""
+        full = (number + 1) * self.size <= self.images
+        graph = self.full_step if full else self.partial_step
+        cast(torch.cuda.CUDAGraph, graph).replay()
+
+    def queue_end(self) -> None:
+        """Queue the epoch's validation and the way of its results to the host."""
+        self.validation.replay()
+        self.host_losses.copy_(self.losses, non_blocking=True)
+        self.host_scores.copy_(self.scores, non_blocking=True)
+        self.host_finite.copy_(self.finite, non_blocking=True)
+        self.done.record()
+        self.ended = True
+
+    def loss_values(self, steps: int) -> NDArray[np.float64]:
+        """Give the losses of the epoch's first steps: (steps,)."""
+        if self.ended:
+            self.done.synchronize()
+            return self.host_losses.numpy()[:steps].astype(np.float64)
+        return self.losses[:steps].double().cpu().numpy()
+
+    def validation_scores(self) -> NDArray[np.float32]:
+        """Give the model's scores on the validation images after the epoch: (v, seen)."""
+        self.done.synchronize()
+        return self.host_scores.numpy().copy()
+
+    def weights_are_finite(self) -> bool:
+        """Whether every weight was a number when the epoch ended."""
+        self.done.synchronize()
+        return bool(self.host_finite)
+
+    def close(self) -> None:
+        """Free the graphs, before what they point to goes."""
+        torch.cuda.synchronize(self.device)
+        for graph in (self.full_step, self.partial_step, self.validation):
+            if graph is not None:
+                graph.reset()
+
+    def _beside(self, epoch: Epoch) -> PoolBuffers | None:
+        if epoch.beside is None:
+            return None
+        beside = epoch.beside
+        self.beside_size = beside.order.shape[1]
+        return PoolBuffers.of(beside.pool, beside.order, beside.jitter, self.device)
+
+    def _make_momentum(self) -> None:
+        """Start momentum at 0: equal to starting it with the first gradient, but capturable."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=self.device)
+            for parameter in group["params"]:
+                state = self.optimiser.state[parameter]
+                if state.get("momentum_buffer") is None:
+                    state["momentum_buffer"] = torch.zeros_like(parameter)
+
+    def _capture(self) -> None:
+        """Capture the three graphs and leave every weight as it was."""
+        before = self._snapshot()
+        rest = self.images % self.size
+        stream = torch.cuda.current_stream(self.device)
+        pool = torch.cuda.graph_pool_handle()
+        # A search for the fastest kernels pays for the shape of nearly all steps alone.
+        with torch.backends.cudnn.flags(benchmark=True):
+            self.full_step = self._graph(lambda: self._train(self.size), pool)
+        self.partial_step = self._graph(lambda: self._train(rest), pool) if rest else None
+        self.validation = self._graph(self._validate, pool)
+        self.host_losses = torch.empty_like(self.losses, device="cpu").pin_memory()
+        self.host_scores = torch.empty_like(self.scores, device="cpu").pin_memory()
+        self.host_finite = torch.empty_like(self.finite, device="cpu").pin_memory()
+        stream.synchronize()
+        self._put_back(before)
+
+    def _graph(self, work: Any, pool: Any) -> torch.cuda.CUDAGraph:
+        outer = torch.cuda.current_stream(self.device)
+        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        side.wait_stream(outer)
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self.step.zero_()
+                work()
+            self.optimiser.zero_grad(set_to_none=True)
+        outer.wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        # Other runs of a fleet go on while this one is captured: only this thread's work counts.
+        with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
+            work()
+        return graph
+
+    def _train(self, size: int) -> None:
+        learner = self.learner
+        learner.model.train()
+        self.optimiser.zero_grad(set_to_none=True)
+        batch = self.pool.batch(self.step * self.size, size, learner)
+        reference = None
+        if self.beside is not None:
+            at = self.step * self.beside_size
+            reference = self.beside.batch(at, self.beside_size, learner)
+        with learner.machine.autocast():
+            loss = learner.method.backward(batch, reference)
+        self.optimiser.step()
+        self.losses.index_copy_(0, self.step[None], loss.float()[None])
+        self.step += 1
+
+    @torch.no_grad()
+    def _validate(self) -> None:
+        learner = self.learner
+        learner.model.eval()
+        pixels: ResidentPixels = learner.train_pixels  # type: ignore[assignment]
+        parts = []
+        for rows in torch.split(self.valid_rows, PREDICT_AT_ONCE):
+            with learner.machine.autocast():
+                parts.append(learner.model(prepare(pixels.data[rows], learner.preparation)).float())
+        self.scores = torch.cat(parts) if parts else torch.zeros((0, 0), device=self.device)
+        weights = [w for w in learner.model.state_dict().values() if w.is_floating_point()]
+        self.finite = torch.stack([w.isfinite().all() for w in weights]).all()
+
+    def _snapshot(self) -> list[Tensor]:
+        return [tensor.clone() for tensor in self._state()]
+
+    def _put_back(self, before: list[Tensor]) -> None:
+        with torch.no_grad():
+            for tensor, was in zip(self._state(), before, strict=True):
+                tensor.copy_(was)
+        self.losses.zero_()
+
+    def _state(self) -> list[Tensor]:
+        weights = list(self.learner.model.state_dict().values())
+        groups = self.optimiser.param_groups
+        momentum = [self.optimiser.state[p]["momentum_buffer"] for g in groups for p in g["params"]]
+        return weights + momentum
