@@ -44,7 +44,7 @@ class Settings:
     network: str = "resnet32"
     """Name of a network, or the dotted path of a factory of your own."""
     preparation: str | None = None
-    """Augmentation and normalisation: cifar, imagenet or plain (default: the benchmark's)."""
+    """Augmentation and normalisation: cifar, imagenet or plain; None takes the benchmark's."""
     memory_per_class: int | None = 20
     """Replay images kept for each class; None keeps all."""
     memory_total: int | None = None
@@ -65,7 +65,7 @@ class Settings:
     keep_scores: bool = False
     """Keep test scores as float16, for other decision rules and metrics later."""
     tasks: int | None = None
-    """Stop after this many tasks (default: all)."""
+    """Stop after this many tasks; None goes through all."""
 
     def __post_init__(self) -> None:
         """Refuse values no run can have."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from polarbear.arrays import Ints, Pixels, frozen
 from polarbear.data.source import Source
+from polarbear.data.verified import remember_verified, was_verified
 from polarbear.errors import DataError
 
 FOLDER = "cifar-100-python"
@@ -156,10 +157,17 @@ def from_official(folder: str | Path, *, verify: bool = True) -> Source:
 def check_files(
     folder: Path, files: Mapping[str, OfficialFile] = OFFICIAL, *, sizes_only: bool = False
 ) -> None:
-    """Refuse files in ``folder`` that are missing, truncated or altered."""
+    """Refuse files in ``folder`` that are missing, truncated or altered.
+
+    Content that was checked before is not read again while the file is unchanged.
+    """
     for name, expected in files.items():
         _check_size(folder / name, expected)
     if sizes_only:
+        return
+
+    unknown = [n for n, f in files.items() if not was_verified(folder / n, f.sha256)]
+    if not unknown:
         return
 
     # The published checksums are md5, but SHA-256 of the same bytes is what is compared: CPUs have
@@ -168,8 +176,10 @@ def check_files(
     def check(name: str) -> None:
         _check_content(folder / name, files[name])
 
-    with ThreadPoolExecutor(len(files)) as pool:
-        list(pool.map(check, files))
+    with ThreadPoolExecutor(len(unknown)) as pool:
+        list(pool.map(check, unknown))
+    for name in unknown:
+        remember_verified(folder / name, files[name].sha256)
 
 
 def _check_size(path: Path, expected: OfficialFile) -> None:

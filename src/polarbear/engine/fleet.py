@@ -53,9 +53,13 @@ class Member:
 
 
 def run_fleet(
-    jobs: Sequence[Job], *, at_once: int = AT_ONCE, save_every: float = 60.0
+    jobs: Sequence[Job], *, at_once: int | None = None, save_every: float = 60.0
 ) -> dict[str, Outcome]:
-    """Run all jobs, at most ``at_once`` side by side on a GPU; gives how each ended."""
+    """Run all jobs; gives how each ended.
+
+    At most ``at_once`` go side by side: by default ten where there is a GPU, else one.
+    """
+    at_once = at_once or (AT_ONCE if torch.cuda.is_available() else 1)
     outcomes: dict[str, Outcome] = {}
     shared: SharedPixels = {}
     waiting, members = list(jobs), list[Member]()

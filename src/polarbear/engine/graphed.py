@@ -7,6 +7,8 @@ the device; a cursor there moves on by itself, so that an epoch needs no word fr
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -26,6 +28,16 @@ from polarbear.engine.pool import Pool
 log = logging.getLogger("polarbear")
 
 WARM_UP = 2  # steps before a capture, so that libraries have chosen their kernels
+
+
+@contextmanager
+def _searching_for_kernels() -> Iterator[None]:
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def can_graph(learner: Learner) -> bool:
@@ -178,7 +190,7 @@ class GraphedTask:
         stream = torch.cuda.current_stream(self.device)
         pool = torch.cuda.graph_pool_handle()
         # A search for the fastest kernels pays for the shape of nearly all steps alone.
-        with torch.backends.cudnn.flags(benchmark=True):
+        with _searching_for_kernels():
             self.full_step = self._graph(lambda: self._train(self.size), pool)
         self.partial_step = self._graph(lambda: self._train(rest), pool) if rest else None
         self.validation = self._graph(self._validate, pool)

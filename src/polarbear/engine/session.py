@@ -125,7 +125,7 @@ def begin(
     threads = torch.get_num_threads()
     manifest = {
         "settings": settings.to_dict(),
-        "root": None if root is None else str(root),
+        "root": None if root is None else str(Path(root).resolve()),
         "classes": [list(task) for task in stream.schedule.tasks],
         "data": stream.source.checksum if stream.source else "",
         "environment": environment()
