@@ -112,7 +112,7 @@ class Clock:
     def answers(self, *_: object) -> None: ...
 
 
-def our_rate(settings: list[Settings], stream: polarbear.Stream) -> tuple[float, float]:
+def our_rate(settings: list[Settings], root: str) -> tuple[float, float]:
     """Images per second of a fleet while all its runs train, and GPU memory in GB."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
@@ -122,7 +122,7 @@ def our_rate(settings: list[Settings], stream: polarbear.Stream) -> tuple[float,
             Job(
                 str(i),
                 lambda shared, s=s, i=i: begin(
-                    s, Path(folder) / str(i), stream=stream, shared=shared
+                    s, Path(folder) / str(i), root=root, shared=shared
                 ),
                 {"recorders": (clocks[i],)},
             )
@@ -152,7 +152,7 @@ def cases(args: argparse.Namespace) -> Iterator[tuple[str, list[Settings]]]:
         for compiled in (False, True) if args.compile else (False,):
             for size in args.fleets:
                 name = f"{method}{', compiled' if compiled else ''}, fleet of {size}"
-                yield name, [make(method, seed=s, compile=compiled, **epochs) for s in range(size)]
+                yield name, [make(method, order=s, compile=compiled, **epochs) for s in range(size)]
 
 
 def main() -> None:
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--methods", nargs="*", default=["er"])
     parser.add_argument("--fleets", nargs="*", type=int, default=[1, 2, 4, 8, 10])
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--reference-epochs", type=int, default=2)
     parser.add_argument("--images", type=int, default=10**9, help="of an epoch of the reference")
     parser.add_argument("--workers", type=int, default=6)
@@ -174,7 +174,7 @@ def main() -> None:
     base = reference_rate(stream, args)
     print(f"{'the reference way':40} {base:10,.0f} {1:7.1f}x", flush=True)
     for name, settings in cases(args):
-        rate, memory = our_rate(settings, stream)
+        rate, memory = our_rate(settings, args.root)
         print(f"{name:40} {rate:10,.0f} {rate / base:7.1f}x {memory:6.1f} GB", flush=True)
 
 

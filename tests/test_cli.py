@@ -17,8 +17,6 @@ from polarbear.data.source import Source
 from polarbear.errors import DataError
 from polarbear.predictions import save_predictions
 
-DEMO = Path(__file__).parents[1] / "examples" / "demo.py"
-
 
 @pytest.fixture(autouse=True)
 def _clean_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -104,20 +102,6 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         command = [sys.executable, "-m", "polarbear.cli", "describe", "iirc-cifar", "--json"]
         done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False)
     assert done.stderr == ""
-
-
-def test_the_demo_runs_and_tells_the_truth() -> None:
-    done = subprocess.run([sys.executable, DEMO], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    table = [line.split() for line in done.stdout.splitlines()]
-    scores = {" ".join(row[:-6]): [float(x) for x in row[-6:]] for row in table if is_scores(row)}
-    assert scores["oracle"] == [1, 1, 1, 1, 0, 1]
-    assert scores["fine labels only"][1:] == [0, 1, 0, 0, 0]
-    assert scores["names everything"][3:] == [1, 1, 1]
-
-
-def is_scores(row: list[str]) -> bool:
-    return len(row) > 6 and all(word.replace(".", "").isdigit() for word in row[-6:])
 
 
 # Main.

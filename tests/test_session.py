@@ -26,6 +26,7 @@ from polarbear.engine.session import build_learner, resume, run, stop_on_signal
 from polarbear.engine.trainer import DivergedError, Trainer
 from polarbear.errors import DataError, PolarbearError, UnknownNameError
 from polarbear.evaluate import Evaluator
+from polarbear.methods.er import ER
 from polarbear.runs import RunError, RunFolder
 from polarbear.settings import Settings
 from polarbear.stream import Stream
@@ -573,3 +574,30 @@ def test_lost_lines_are_refused(tmp_path: Path) -> None:
     os.truncate(folder / "epochs.jsonl", 3)
     with pytest.raises(RunError, match=r"epochs\.jsonl lacks lines"):
         resume(folder, stream=shapes_stream())
+
+
+class CountingSteps(ER):
+    """A method with a tensor of its own: the loss shrinks with every step it has seen."""
+
+    def __init__(self, model: Any, options: Any = None) -> None:
+        super().__init__(model, options)
+        self.steps = torch.zeros(())
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        self.steps += 1
+        return super().loss(batch) / self.steps.sqrt()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {"steps": self.steps}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        self.steps = state["steps"]
+
+
+def test_a_methods_own_state_survives(tmp_path: Path) -> None:
+    settings = tiny(f"{__name__}:{CountingSteps.__name__}")
+    whole = trained(tmp_path / "whole", settings)
+    folder = tmp_path / "run"
+    assert not run(settings, folder, stream=shapes_stream(), on_step=stop_at(7))
+    assert resume(folder, stream=shapes_stream())
+    assert outcome(folder) == outcome(whole)

@@ -6,7 +6,7 @@ Shapes depend on nothing but the batch's, so a CUDA graph can hold these steps.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -181,15 +181,28 @@ def draw(preparation: Preparation, n: int, random: np.random.Generator) -> Jitte
     return preparation.crop.draw(n, random)
 
 
-def augment(images: Tensor, jitter: Jitter, preparation: Preparation) -> Tensor:
+def augment(
+    images: Tensor, jitter: Jitter, preparation: Preparation, *, compiled: bool = False
+) -> Tensor:
     """Give varied, normalised images (n, 3, h', w') of uint8 images (n, h, w, 3).
 
     The result is float32, channels last in memory. Padding is black before normalisation.
+    ``compiled`` makes two or three kernels of some fifteen, for each shape anew.
     """
     _refuse_bad_images(images)
     if len(jitter) != len(images):
         raise DataError(f"{len(images)} images but a jitter for {len(jitter)}: give one each")
-    return _normalised(preparation.crop.cut(images, jitter), preparation)
+    vary = _compiled_vary() if compiled else _vary
+    return vary(images, jitter, preparation.crop, _scale_and_shift(preparation, images.device))
+
+
+def _vary(images: Tensor, jitter: Jitter, crop: PadCrop | ResizedCrop, linear: Tensor) -> Tensor:
+    return _normalised(crop.cut(images, jitter), linear)
+
+
+@cache
+def _compiled_vary() -> Callable[[Tensor, Jitter, PadCrop | ResizedCrop, Tensor], Tensor]:
+    return torch.compile(_vary, dynamic=False)
 
 
 def prepare(images: Tensor, preparation: Preparation) -> Tensor:
@@ -199,12 +212,13 @@ def prepare(images: Tensor, preparation: Preparation) -> Tensor:
     tensor([1.3889])
     """
     _refuse_bad_images(images)
-    return _normalised(preparation.crop.cut_for_evaluation(images), preparation)
+    linear = _scale_and_shift(preparation, images.device)
+    return _normalised(preparation.crop.cut_for_evaluation(images), linear)
 
 
-def _normalised(pixels: Tensor, preparation: Preparation) -> Tensor:
+def _normalised(pixels: Tensor, linear: Tensor) -> Tensor:
     n, h, w, _ = pixels.shape
-    constants = _scale_and_shift(preparation, pixels.device).repeat(1, w)
+    constants = linear.repeat(1, w)
     # Colours repeated along a row: four times as fast on a CPU as broadcasting over threes.
     rows = pixels.reshape(n, h, w * 3) * constants[0]
     return rows.add_(constants[1]).view(n, h, w, 3).permute(0, 3, 1, 2)

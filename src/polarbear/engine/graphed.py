@@ -21,7 +21,7 @@ from polarbear.arrays import Ints
 from polarbear.engine.augment import Jitter, augment, prepare
 from polarbear.engine.batch import Batch
 from polarbear.engine.epoch import Epoch
-from polarbear.engine.learner import PREDICT_AT_ONCE, Learner
+from polarbear.engine.learner import Learner
 from polarbear.engine.pixels import ResidentPixels
 from polarbear.engine.pool import Pool
 
@@ -81,8 +81,9 @@ class PoolBuffers:
         pixels: ResidentPixels = learner.train_pixels  # type: ignore[assignment]
         images = pixels.data[self.rows[chosen]]
         jitter = Jitter(self.jitter.place[at], self.jitter.flip[at])
+        compiled = size == learner.model.compiled_batch
         return Batch(
-            augment(images, jitter, learner.preparation),
+            augment(images, jitter, learner.preparation, compiled=compiled),
             self.targets[chosen].float(),
             self.replayed[chosen],
         )
@@ -237,7 +238,7 @@ class GraphedTask:
         learner.model.eval()
         pixels: ResidentPixels = learner.train_pixels  # type: ignore[assignment]
         parts = []
-        for rows in torch.split(self.valid_rows, PREDICT_AT_ONCE):
+        for rows in torch.split(self.valid_rows, learner.at_once):
             with learner.machine.autocast():
                 parts.append(learner.model(prepare(pixels.data[rows], learner.preparation)).float())
         self.scores = torch.cat(parts) if parts else torch.zeros((0, 0), device=self.device)

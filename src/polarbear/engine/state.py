@@ -27,6 +27,7 @@ def capture(trainer: Trainer) -> Checkpoint:
         "momentum": _momentum(trainer) if trainer.progress.begun else {},
         "memory": {k: torch.tensor(np.asarray(a)) for k, a in learner.memory.to_arrays().items()},
         "losses": {"epoch": torch.tensor(trainer.loss_values())},
+        "method": learner.method.state(),
     }
     if learner.method.teacher is not None:
         groups["teacher"] = learner.method.teacher.state_dict()
@@ -47,11 +48,14 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     if trainer.progress.begun:
         _restore_teacher(learner, checkpoint)
     _resize(learner.model, facts["sizes"])
-    if trainer.progress.begun:
-        # A method may set itself up from the model in begin_task; its weights come back after.
-        trainer.prepare_method()
     learner.model.load_state_dict(_group(checkpoint, "model"))
+    if trainer.progress.begun:
+        # A method may change weights in begin_task, so those of the checkpoint come back after.
+        trainer.prepare_method()
+        learner.model.load_state_dict(_group(checkpoint, "model"))
     learner.machine.place(learner.model)
+    device = learner.machine.device
+    learner.method.load_state({k: t.to(device) for k, t in _group(checkpoint, "method").items()})
     if trainer.progress.begun:
         _restore_momentum(trainer, _group(checkpoint, "momentum"))
         best = _group(checkpoint, "best")

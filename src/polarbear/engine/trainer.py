@@ -125,6 +125,8 @@ class Trainer:
             weight_decay=settings.weight_decay,
             fused=learner.machine.device.type == "cuda",
         )
+        # Asking a model for its weights takes longer than copying them.
+        self._weights = learner.model.state_dict()
         self._make_pools()
 
     def _train_epoch(self) -> Iterator[Progress]:
@@ -262,11 +264,11 @@ class Trainer:
         """Copy the weights of the best epoch; of equal ones the later."""
         if self.learner.method.keep != "best" or score < self.progress.best_score:
             return
-        state = self.learner.model.state_dict()
         if self.best:
-            torch._foreach_copy_([self.best[name] for name in state], list(state.values()))
+            kept = [self.best[name] for name in self._weights]
+            torch._foreach_copy_(kept, list(self._weights.values()))
         else:
-            self.best = {name: tensor.clone() for name, tensor in state.items()}
+            self.best = {name: tensor.clone() for name, tensor in self._weights.items()}
         self.progress = replace(self.progress, best_score=score)
 
     def _decisions(self, view: View, scores: Scores) -> Bools:

@@ -83,6 +83,16 @@ class Method:
     def end_task(self) -> None:
         """Finish a task: the kept weights are in place, memory is filled afterwards."""
 
+    def state(self) -> dict[str, Tensor]:
+        """Give tensors of the method's own that a checkpoint must keep, by name.
+
+        The model, the teacher and the memory are kept anyway.
+        """
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what :meth:`state` gave; called after ``begin_task`` when a run is resumed."""
+
 
 def bce(scores: Tensor, targets: Tensor) -> Tensor:
     """Give binary cross-entropy on scores (n, c), mean over images and classes."""
