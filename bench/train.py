@@ -121,9 +121,7 @@ def our_rate(settings: list[Settings], root: str) -> tuple[float, float]:
         jobs = [
             Job(
                 str(i),
-                lambda shared, s=s, i=i: begin(
-                    s, Path(folder) / str(i), root=root, shared=shared
-                ),
+                lambda shared, s=s, i=i: begin(s, Path(folder) / str(i), root=root, shared=shared),
                 {"recorders": (clocks[i],)},
             )
             for i, s in enumerate(settings)

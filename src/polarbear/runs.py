@@ -87,6 +87,13 @@ class RunFolder:
         """Whether the run came to its end."""
         return (self.path / "finished.json").is_file()
 
+    def seconds(self) -> float | None:
+        """Give how long a finished run took."""
+        if not self.finished:
+            return None
+        facts = json.loads((self.path / "finished.json").read_text(encoding="utf-8"))
+        return float(facts["seconds"])
+
     def append(self, name: str, record: Mapping[str, Any]) -> None:
         """Add a line to ``epochs.jsonl`` or ``scores.jsonl``."""
         line = json.dumps(plain(record), allow_nan=False) + "\n"

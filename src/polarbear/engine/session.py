@@ -267,7 +267,8 @@ def advance(
     folder, learner = prepared.folder, prepared.learner
     own = FolderRecorder(folder, learner.settings.keep_scores)
     trainer = Trainer(prepared.stream, learner, (own, *recorders))
-    number = _restore_newest(folder, trainer)
+    number, before = _restore_newest(folder, trainer)
+    began = time.monotonic() - before
     saved, task = time.monotonic(), trainer.progress.task
     for progress in trainer.steps():
         if on_step:
@@ -275,20 +276,21 @@ def advance(
         stopping = stop.is_set()
         if stopping or progress.task != task or time.monotonic() - saved > save_every:
             number += 1
-            _save(folder, number, trainer)
+            _save(folder, number, trainer, time.monotonic() - began)
             saved, task = time.monotonic(), progress.task
         if stopping:
             log.warning("stopped at %s; `polarbear resume %s` goes on", progress, folder.path)
             return False
         yield progress
     with writing(folder.path):
-        write_json(folder.path / "finished.json", {"tasks": trainer.tasks})
+        facts = {"tasks": trainer.tasks, "seconds": time.monotonic() - began}
+        write_json(folder.path / "finished.json", facts)
     return True
 
 
-def _save(folder: RunFolder, number: int, trainer: Trainer) -> None:
+def _save(folder: RunFolder, number: int, trainer: Trainer, seconds: float) -> None:
     taken = state.capture(trainer)
-    facts = {**taken.facts, "lines": folder.sizes()}
+    facts = {**taken.facts, "lines": folder.sizes(), "seconds": seconds}
     try:
         checkpoint.save(
             folder.path / "checkpoint", number, checkpoint.Checkpoint(taken.tensors, facts)
@@ -300,15 +302,16 @@ def _save(folder: RunFolder, number: int, trainer: Trainer) -> None:
         ) from error
 
 
-def _restore_newest(folder: RunFolder, trainer: Trainer) -> int:
+def _restore_newest(folder: RunFolder, trainer: Trainer) -> tuple[int, float]:
+    """Go to the newest checkpoint; gives its number and the seconds the run had taken by then."""
     newest = checkpoint.load_newest(folder.path / "checkpoint")
     if newest is None:
         folder.cut_back({"epochs": 0, "scores": 0})
-        return 0
+        return 0, 0.0
     number, found = newest
     folder.cut_back(found.facts["lines"])
     state.restore(trainer, found)
-    return number
+    return number, found.facts["seconds"]
 
 
 def _device_name(learner: Learner) -> str:

@@ -1,0 +1,1 @@
+"""From run folders to figures, tables and a page; nothing here imports PyTorch."""

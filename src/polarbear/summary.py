@@ -1,0 +1,77 @@
+"""A finished run as one small JSON file, for results that are kept and compared."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polarbear.decide import top1
+from polarbear.evaluate import Evaluator
+from polarbear.runs import RunFolder, plain
+from polarbear.stream import Stream
+
+
+def summarise(folder: RunFolder, stream: Stream | None = None, command: str = "") -> dict[str, Any]:
+    """Give a run's scores with what made them.
+
+    ``r`` is R_0, R_1, … on test by the run's own decision rule, ``r_valid`` the same on post-task
+    validation, ``r_top1`` what the likeliest class alone would have scored: that needs the run's
+    raw scores (``keep_scores``) and its ``stream``, and is None without them.
+    """
+    manifest = folder.manifest()
+    settings, about = manifest["settings"], manifest["environment"]
+    test, valid = folder.table("test"), folder.table("post_valid")
+    return {
+        "method": settings["method"],
+        "benchmark": settings["benchmark"],
+        "order": settings["order"],
+        "seed": settings["seed"],
+        "decision": settings["decision"],
+        "r": plain(test.r),
+        "r_top1": None if stream is None else _top1(folder, stream),
+        "r_valid": plain(valid.r),
+        "scores": plain(test.scores),
+        "r_jk": plain(test.r_jk),
+        "settings": settings,
+        "command": command or command_of(settings),
+        "commit": about["commit"],
+        "hardware": about["device"],
+        "versions": {k: about[k] for k in ("polarbear", "python", "numpy", "torch")},
+        "seconds": folder.seconds(),
+    }
+
+
+def command_of(settings: Mapping[str, Any]) -> str:
+    """Give the command that repeats a run, with what departs from the preset."""
+    from polarbear.presets import settings_for
+
+    usual = settings_for(settings["method"], settings["benchmark"]).to_dict()
+    given = {k: v for k, v in settings.items() if v != usual[k] and k != "options"}
+    flags = [f"--{name.replace('_', '-')}{_value(value)}" for name, value in given.items()]
+    options = [f"--options.{k.replace('_', '-')} {v}" for k, v in settings["options"].items()]
+    words = ["polarbear run", settings["method"], f"--benchmark {settings['benchmark']}"]
+    return " ".join([*words, *flags, *options])
+
+
+def _value(value: Any) -> str:
+    """A flag's value; a switch that is on has none."""
+    return "" if value is True else f" {value}"
+
+
+def _top1(folder: RunFolder, stream: Stream) -> list[float] | None:
+    evaluator, no_levels = Evaluator(stream), np.empty(0, dtype=np.intp)
+    found: list[float] = []
+    for after in range(len(stream)):
+        scores = folder.raw(after)
+        if scores is None:
+            return None
+        named = top1(scores, False, no_levels)
+        found.append(evaluator.add(after, named)["pw_jaccard"])
+    return found
+
+
+def result_path(root: Path, summary: Mapping[str, Any]) -> Path:
+    """Give where a summary is kept: ``results/<benchmark>/<method>/order-<n>.json``."""
+    place = (str(summary[key]) for key in ("benchmark", "method"))
+    return root.joinpath(*place) / f"order-{summary['order']}.json"
