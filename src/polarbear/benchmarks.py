@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -68,7 +68,7 @@ class Benchmark:
 
 
 def load(
-    name: str,
+    name: str | Path,
     order: int = 0,
     root: str | Path | None = None,
     *,
@@ -81,6 +81,8 @@ def load(
 ) -> Stream:
     """Give a benchmark's stream of tasks.
 
+    ``name`` is that of a registered benchmark, or the folder of one of your own that
+    ``polarbear new-benchmark`` made, which says itself where its data are.
     ``root`` is the folder with the data (default: ``$POLARBEAR_DATA``, else ``data``). Without
     the data, ``leaf_train`` and ``leaf_test`` (a leaf name a row) make a stream without pixels.
     ``schedule`` replaces the published order; ``joint`` puts all classes into one task.
@@ -111,17 +113,41 @@ def load(
     return _in_row_order(stream, benchmark, row_order)
 
 
-def find(name: str) -> Benchmark:
-    """Give a benchmark by name, newest version, or by name and version (``iirc-cifar-v1``)."""
-    for benchmark in _REGISTRY.values():
-        if name in (benchmark.name, benchmark.id):
-            return benchmark
+def find(name: str | Path) -> Benchmark:
+    """Give a benchmark by name, by name and version (``iirc-cifar-v1``), or by its folder.
+
+    A folder found once is known by its name too, as long as Python runs.
+    """
+    name = os.fspath(name)
+    known = _known(name, _REGISTRY)
+    if known is None and Path(name).is_dir():
+        return _open_folder(Path(name))
+    known = known or _known(name, _FOLDERS)
+    if known is not None:
+        return known
     wanted = re.fullmatch(r"(.+)-v(\d+)", name)
     if wanted and wanted[1] in _REGISTRY:
         raise PolarbearError(
             f"{wanted[1]} has no version {wanted[2]}: this polarbear has {_REGISTRY[wanted[1]].id}"
         )
     raise unknown_name("benchmark", name, _REGISTRY)
+
+
+def _known(name: str, among: Mapping[str, Benchmark]) -> Benchmark | None:
+    return next((b for b in among.values() if name in (b.name, b.id)), None)
+
+
+def _open_folder(folder: Path) -> Benchmark:
+    from polarbear.user_benchmarks import read_benchmark
+
+    benchmark = read_benchmark(folder)
+    if benchmark.name in _REGISTRY:
+        raise PolarbearError(
+            f"{folder} names itself {benchmark.name!r}, as a registered benchmark is named: write "
+            "another name into its benchmark.toml"
+        )
+    _FOLDERS[benchmark.id] = benchmark
+    return benchmark
 
 
 def benchmarks() -> tuple[Benchmark, ...]:
@@ -139,6 +165,13 @@ def register(benchmark: Benchmark) -> None:
 def data_root(root: str | Path | None = None) -> Path:
     """Give the data folder: the one named, else ``$POLARBEAR_DATA``, else ``data``."""
     return Path(root if root is not None else os.environ.get("POLARBEAR_DATA", "data"))
+
+
+def lasting_name(name: str) -> str:
+    """Give a name that holds in any working directory: a folder's path is made absolute."""
+    if _known(name, _REGISTRY) is not None or not Path(name).is_dir():
+        return name
+    return str(Path(name).resolve())
 
 
 def nominal_stream(name: str, order: int = 0) -> Stream | None:
@@ -283,3 +316,4 @@ def _published() -> tuple[Benchmark, ...]:
 
 
 _REGISTRY: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _published()}
+_FOLDERS: dict[str, Benchmark] = {}

@@ -42,6 +42,9 @@ COMMANDS = {
     "resume": Command("polarbear.cli.resume", "resume", "go on with a run that was stopped"),
     "runs": Command("polarbear.cli.runs", "runs", "list runs and how far they are"),
     "score": Command("polarbear.cli.score", "score", "score predictions made elsewhere"),
+    "new-benchmark": Command(
+        "polarbear.cli.new_benchmark", "new_benchmark", "make a benchmark from your own data"
+    ),
     "fetch": Command("polarbear.cli.fetch", "fetch", "download a data set: cifar100"),
     "pack": Command("polarbear.cli.pack", "pack", "resize and pack a data set: imagenet"),
 }

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from polarbear.arrays import Bools
-from polarbear.benchmarks import find, load
+from polarbear.benchmarks import find, lasting_name, load
 from polarbear.decide import Scores, decision
 from polarbear.engine import checkpoint, state
 from polarbear.engine.augment import Preparation, preparation, prepare
@@ -120,6 +120,7 @@ def begin(
     shared: SharedPixels | None = None,
 ) -> Prepared:
     """Make a new run folder and all that a run needs; ``shared`` holds pixels for several runs."""
+    settings = replace(settings, benchmark=lasting_name(settings.benchmark))
     stream = _as_trained(settings, _stream(settings, root) if stream is None else stream)
     learner = build_learner(settings, stream, shared)
     threads = torch.get_num_threads()

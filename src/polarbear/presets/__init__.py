@@ -27,7 +27,8 @@ def preset_values(name: str, benchmark: str, method: str) -> dict[str, Any]:
     0.5
     """
     tables = _read(name)
-    family = re.sub(r"-v\d+$", "", benchmark)
+    # A benchmark folder is called by its last part, wherever it lies.
+    family = re.sub(r"-v\d+$", "", Path(benchmark).name)
     values = _outside_tables(tables)
     if family not in tables and not values and name not in preset_names():
         raise unknown_name(f"benchmark in {name}", benchmark, tables)

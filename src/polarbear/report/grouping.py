@@ -14,18 +14,7 @@ log = logging.getLogger("polarbear")
 
 #: Settings in which the runs of a group may differ: none of them makes another method.
 WITHIN = frozenset(
-    [
-        "method",
-        "benchmark",
-        "order",
-        "seed",
-        "device",
-        "graph",
-        "compile",
-        "keep_scores",
-        "tasks",
-        "preparation",
-    ]
+    ("method", "benchmark", "order", "seed", "device", "graph", "compile", "keep_scores", "tasks")
 )
 SHORT = {"memory_per_class": "memory", "memory_total": "total memory", "decision": "decision"}
 

@@ -160,14 +160,14 @@ def _count(stack: Floats) -> Floats:
 
 def _mean(stack: Floats) -> Floats:
     # Not nanmean, which warns where no run has a value.
-    count = _count(stack)
-    return np.divide(
-        np.nansum(stack, axis=0), count, out=np.full(count.shape, np.nan), where=count > 0
-    )
+    count, mean = _count(stack), np.full(stack.shape[1:], np.nan)
+    np.divide(np.nansum(stack, axis=0), count, out=mean, where=count > 0)
+    return mean
 
 
 def _std(stack: Floats) -> Floats:
-    count = _count(stack)
+    count, variance = _count(stack), np.full(stack.shape[1:], np.nan)
     squares = np.nansum((stack - _mean(stack)) ** 2, axis=0)
-    variance = np.full(count.shape, np.nan)
-    return np.sqrt(np.divide(squares, count - 1, out=variance, where=count > 1))
+    np.divide(squares, count - 1, out=variance, where=count > 1)
+    deviation: Floats = np.sqrt(variance)
+    return deviation

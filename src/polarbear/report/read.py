@@ -14,21 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from polarbear.arrays import Floats, frozen
-from polarbear.benchmarks import find
-from polarbear.errors import DataError, UnknownNameError, unknown_name
+from polarbear.arrays import Floats
+from polarbear.errors import DataError, unknown_name
 from polarbear.evaluate import SCORE_NAMES, SPLITS
 from polarbear.report.grouping import group_runs
 from polarbear.report.groups import Group, Run, Runs
+from polarbear.report.summaries import benchmark_id, empty, frozen_all, read_summary
 from polarbear.runs import RunError, RunFolder
-from polarbear.scores import BY_TASK
 
 __all__ = ["Group", "Run", "Runs", "read_runs"]
 
 log = logging.getLogger("polarbear")
-
-#: Keys of a summary → the score they are, by split.
-SUMMARY_R = {"test": "r", "post_valid": "r_valid"}
 
 
 def read_runs(paths: str | Path | Iterable[str | Path], *, split: str = "test") -> Runs:
@@ -43,7 +39,7 @@ def read_runs(paths: str | Path | Iterable[str | Path], *, split: str = "test") 
     for root in roots:
         if not root.exists():
             raise DataError(f"there is no folder {root}: `polarbear run METHOD` makes one")
-    runs = [run for run in map(lambda file: _read(file, split), _files(roots)) if run is not None]
+    runs = [run for file in _files(roots) if (run := _read(file, split)) is not None]
     if not runs:
         raise DataError(
             f"there is no run with scores in {', '.join(map(str, roots)) or 'no folder at all'}: "
@@ -56,7 +52,7 @@ def read_runs(paths: str | Path | Iterable[str | Path], *, split: str = "test") 
 def _files(roots: Iterable[Path]) -> Iterator[Path]:
     """Go through the manifests and summaries, each once."""
     found = (file for root in roots for file in _below(root))
-    yield from dict.fromkeys(file.resolve() for file in found)
+    yield from {file.resolve(): file for file in found}.values()
 
 
 def _below(root: Path) -> Iterator[Path]:
@@ -81,7 +77,7 @@ def _read(file: Path, split: str) -> Run | None:
     """Give a run, or None with a warning for one that has nothing to show."""
     try:
         is_run = file.name == "manifest.json"
-        run = _read_folder(file.parent, split) if is_run else _read_summary(file, split)
+        run = _read_folder(file.parent, split) if is_run else read_summary(file, split)
     except (RunError, DataError, OSError) as error:
         log.warning("left out: %s", error)
         return None
@@ -99,7 +95,7 @@ def _read_folder(path: Path, split: str) -> Run:
     manifest = folder.manifest()
     settings = manifest["settings"]
     classes = tuple(tuple(task) for task in manifest["classes"])
-    scores, by_task = _empty(len(classes), SCORE_NAMES)
+    scores, by_task = empty(len(classes), SCORE_NAMES)
     for number, line in _lines(path / "scores.jsonl"):
         try:
             _fill(line, split, scores, by_task)
@@ -108,11 +104,11 @@ def _read_folder(path: Path, split: str) -> Run:
     return Run(
         path,
         settings["method"],
-        _id(settings["benchmark"]),
+        benchmark_id(settings["benchmark"]),
         settings.get("order"),
         settings.get("seed"),
-        _frozen(scores),
-        _frozen(by_task),
+        frozen_all(scores),
+        frozen_all(by_task),
         settings,
         classes,
         manifest.get("root"),
@@ -164,64 +160,6 @@ def _number(value: Any) -> float:
     return float("nan") if value is None else float(value)
 
 
-def _read_summary(file: Path, split: str) -> Run:
-    content = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(content, dict) or not isinstance(content.get("r"), list):
-        raise DataError(f"{file} is no result summary: it has no list 'r' of scores R_j")
-    tasks = len(content["r"])
-    scores, by_task = _empty(tasks, ("pw_jaccard",))
-    if content.get(SUMMARY_R[split]) is not None:
-        scores["pw_jaccard"] = _series(content[SUMMARY_R[split]], tasks)
-    if split == "test":
-        scores |= _summary_scores(content, tasks)
-    return Run(
-        file,
-        content.get("method", file.parent.name),
-        _id(content.get("benchmark", file.parent.parent.name)),
-        content.get("order"),
-        content.get("seed"),
-        _frozen(scores),
-        _frozen(by_task),
-        content.get("settings", {}),
-        finished=True,
-    )
-
-
-def _summary_scores(content: Mapping[str, Any], tasks: int) -> dict[str, Floats]:
-    """Give the other scores, which stand beside ``r`` or together under ``scores``."""
-    given = {**content, **(content.get("scores") or {})}
-    names = {name: name for name in SCORE_NAMES} | {"r_top1": "pw_jaccard/top1"}
-    return {
-        name: _series(given[key], tasks)
-        for key, name in names.items()
-        if isinstance(given.get(key), list)
-    }
-
-
-def _series(values: Any, tasks: int) -> Floats:
-    series = np.array(values, dtype=np.float64)
-    if series.shape != (tasks,):
-        raise ValueError(f"{series.size} values for {tasks} tasks")
-    return series
-
-
-def _empty(tasks: int, names: Iterable[str]) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    scores = {name: np.full(tasks, np.nan) for name in names}
-    return scores, {name: np.full((tasks, tasks), np.nan) for name in BY_TASK}
-
-
-def _frozen(arrays: Mapping[str, Floats]) -> dict[str, Floats]:
-    return {name: frozen(array) for name, array in arrays.items()}
-
-
-def _id(benchmark: str) -> str:
-    """Give a benchmark's name with its version; one that is not registered keeps its name."""
-    try:
-        return find(benchmark).id
-    except UnknownNameError:
-        return benchmark
-
-
 def _one_benchmark(runs: list[Run]) -> str:
     homes: dict[str, list[Path]] = {}
     for run in runs:
@@ -252,10 +190,10 @@ def _same_tasks(runs: list[Run]) -> list[Run]:
 def _stretched(run: Run, tasks: int) -> Run:
     joint = run.tasks == 1
     begin = tasks - 1 if joint else 0
-    scores, by_task = _empty(tasks, run.scores)
+    scores, by_task = empty(tasks, run.scores)
     for name, values in run.scores.items():
         scores[name][begin : begin + run.tasks] = values
     for name, table in run.by_task.items():
         if not joint:
             by_task[name][: run.tasks, : run.tasks] = table
-    return replace(run, scores=_frozen(scores), by_task=_frozen(by_task), joint=joint)
+    return replace(run, scores=frozen_all(scores), by_task=frozen_all(by_task), joint=joint)

@@ -1,0 +1,181 @@
+"""``polarbear new-benchmark``: from data of your own to a benchmark folder with a data card."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from tyro.conf import arg
+
+from polarbear.benchmarks import benchmarks
+from polarbear.check import check_hierarchy, check_stream
+from polarbear.cli.screen import console
+from polarbear.contact_sheet import contact_sheet
+from polarbear.data.kinds import Data
+from polarbear.data_card import data_card
+from polarbear.errors import HierarchyError, PolarbearError
+from polarbear.findings import CheckError, Finding
+from polarbear.hierarchy import Hierarchy
+from polarbear.schedule import Schedule
+from polarbear.stream import Stream
+from polarbear.user_benchmarks import Blueprint
+
+CARD, SHEET = "README.md", "samples.png"
+
+Name = Annotated[
+    str, arg(metavar="NAME", help="What the benchmark is called.", help_behavior_hint="")
+]
+DataPath = Annotated[
+    Path,
+    arg(
+        metavar="PATH",
+        help="A folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv file with the columns "
+        "path,label,split, or a .npz file with train_images, train_labels, test_images and "
+        "test_labels.",
+    ),
+]
+HierarchyPath = Annotated[
+    Path | None,
+    arg(
+        metavar="FILE",
+        help="The classes, a .toml or a .csv file.",
+        help_behavior_hint="(default: hierarchy.toml or hierarchy.csv with the data)",
+    ),
+]
+First = Annotated[
+    int | None,
+    arg(
+        metavar="INT",
+        help="Superclasses in the first task.",
+        help_behavior_hint="(default: two thirds of them, as in IIRC-CIFAR)",
+    ),
+]
+Size = Annotated[int, arg(help="Classes in each later task.")]
+Orders = Annotated[int, arg(help="How many class orders are drawn.")]
+Seed = Annotated[int, arg(help="Seed of the first order; the next ones have the next seeds.")]
+Out = Annotated[
+    Path | None,
+    arg(metavar="DIR", help="Folder to make.", help_behavior_hint="(default: ./NAME)"),
+]
+ImageSize = Annotated[
+    int | None,
+    arg(
+        metavar="INT",
+        help="Side of the square that image files are resized and cut to.",
+        help_behavior_hint="(default: as they are, if all are alike)",
+    ),
+]
+Summary = Annotated[str, arg(metavar="TEXT", help="What it is, in a few words.")]
+Preparation = Annotated[
+    str, arg(metavar="NAME", help="How learners vary the images: plain, cifar or imagenet.")
+]
+
+
+def new_benchmark(
+    name: Name,
+    /,
+    *,
+    data: DataPath,
+    hierarchy: HierarchyPath = None,
+    first: First = None,
+    size: Size = 5,
+    orders: Orders = 5,
+    seed: Seed = 0,
+    out: Out = None,
+    image_size: ImageSize = None,
+    summary: Summary = "",
+    preparation: Preparation = "plain",
+) -> None:
+    """Check data of your own, draw class orders and write a benchmark folder with a data card."""
+    folder = out or Path(name)
+    _refuse_taken_name(name)
+    file = hierarchy or _beside(data)
+    classes = Hierarchy.read(file)
+    check_hierarchy(classes)
+    drawn = draw_orders(classes, first=first, size=size, orders=orders, seed=seed)
+    blueprint = Blueprint(
+        name, Data.at(data, image_size), file, drawn, summary, preparation=preparation
+    )
+    streams = _streams(blueprint, classes)
+    findings = _check(streams)
+    # The sheet reads images, so all that can be wrong with them is said before files are written.
+    sheet = contact_sheet(streams[0])
+    blueprint.write(folder)
+    sheet.save(folder / SHEET, optimize=True)
+    card = data_card(
+        streams[0],
+        name=name,
+        summary=summary,
+        orders=len(drawn),
+        findings=findings,
+        samples=SHEET,
+    )
+    (folder / CARD).write_text(card, encoding="utf-8")
+    _print(console(), folder, streams[0], len(drawn), findings)
+
+
+def draw_orders(
+    hierarchy: Hierarchy, *, first: int | None, size: int, orders: int, seed: int
+) -> tuple[Schedule, ...]:
+    """Draw class orders by the paper's rules, with one seed after the other."""
+    if orders < 1:
+        raise PolarbearError(f"--orders must be at least 1, not {orders}")
+    if not hierarchy.superclasses:
+        raise HierarchyError(
+            "no class has another above it, so that there is nothing coarse to begin with: put "
+            "classes below superclasses in the hierarchy's [tree]"
+        )
+    if first is None:
+        roots = sum(hierarchy.parent(name) is None for name in hierarchy.superclasses)
+        first = max(1, round(2 * roots / 3))
+    return tuple(
+        Schedule.draw(hierarchy, seed=seed + i, first=first, size=size) for i in range(orders)
+    )
+
+
+def _refuse_taken_name(name: str) -> None:
+    if name in [benchmark.name for benchmark in benchmarks()]:
+        raise PolarbearError(f"a benchmark named {name!r} exists: choose another name")
+
+
+def _beside(data: Path) -> Path:
+    folder = data if data.is_dir() else data.parent
+    for name in ("hierarchy.toml", "hierarchy.csv"):
+        if (folder / name).is_file():
+            return folder / name
+    raise HierarchyError(
+        f"{folder} holds no hierarchy.toml and no hierarchy.csv: write one, or say with "
+        "--hierarchy FILE where it is"
+    )
+
+
+def _streams(blueprint: Blueprint, hierarchy: Hierarchy) -> list[Stream]:
+    source = blueprint.data.open(hierarchy)
+    common = {"rule": blueprint.rule, "name": blueprint.benchmark().id}
+    return [
+        Stream.from_source(source, hierarchy, schedule, order=i, **common)
+        for i, schedule in enumerate(blueprint.orders)
+    ]
+
+
+def _check(streams: Iterable[Stream]) -> tuple[Finding, ...]:
+    """Give what is odd about any order, each once; errors are raised."""
+    found = {one: None for stream in streams for one in check_stream(stream, strict=False)}
+    if any(finding.level == "error" for finding in found):
+        raise CheckError("the data", tuple(found))
+    return tuple(found)
+
+
+def _print(
+    screen: Console, folder: Path, stream: Stream, orders: int, findings: Iterable[Finding]
+) -> None:
+    for finding in findings:
+        screen.print(str(finding), style="yellow", soft_wrap=True)
+    screen.print(
+        f"{stream.name}: {len(stream.classes)} classes in {len(stream)} tasks, {orders} orders, "
+        f"{len(stream.train_leaf):,} training and {len(stream.test_leaf):,} test images\n"
+        f"The benchmark is in {folder}, its data card in {folder / CARD}. To go on:\n\n"
+        f"  polarbear describe {folder}\n"
+        f"  polarbear run er --benchmark {folder}",
+        soft_wrap=True,
+    )

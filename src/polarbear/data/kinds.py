@@ -1,0 +1,78 @@
+"""Data of your own by path: a folder of folders, a CSV file, arrays in one file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from polarbear.data.source import Source
+from polarbear.errors import DataError, unknown_name
+from polarbear.hierarchy import Hierarchy
+
+
+class Opener(Protocol):
+    """Opens data of one kind."""
+
+    def __call__(self, path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
+        """Give the images at ``path``, decoded to ``size`` × ``size`` where it is given."""
+        ...
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where a benchmark's images are: a path, of what kind, and the size they are brought to."""
+
+    kind: str
+    path: Path
+    image_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a kind nobody can open."""
+        if self.kind not in OPENERS:
+            raise unknown_name("kind of data", self.kind, OPENERS)
+
+    @classmethod
+    def at(cls, path: str | Path, image_size: int | None = None) -> "Data":
+        """Tell the kind of data from its path: a folder, a ``.csv`` or a ``.npz`` file."""
+        path = Path(path)
+        if not path.exists():
+            raise DataError(f"there is nothing at {path}: give a folder, a .csv or a .npz file")
+        if path.is_dir():
+            return cls("folders", path, image_size)
+        kind = {".csv": "table", ".npz": "arrays"}.get(path.suffix.lower())
+        if kind is None:
+            raise DataError(
+                f"{path} is {path.suffix or 'a file without a suffix'}: give a folder with train "
+                "and test, a .csv file of paths and labels, or a .npz file of arrays"
+            )
+        return cls(kind, path, image_size)
+
+    def open(self, hierarchy: Hierarchy) -> Source:
+        """Open the images."""
+        return OPENERS[self.kind](self.path, hierarchy, self.image_size)
+
+
+def _folders(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
+    from polarbear.data.folders import open_folders
+
+    return open_folders(path, hierarchy, size=size)
+
+
+def _open_table(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
+    from polarbear.data.table import open_table
+
+    return open_table(path, hierarchy, size=size)
+
+
+def _arrays(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
+    from polarbear.data.npz import open_npz
+
+    if size is not None:
+        raise DataError(
+            f"{path} holds arrays, which come as they are: leave image_size out, or resize them "
+            "before they are saved"
+        )
+    return open_npz(path, hierarchy)
+
+
+OPENERS: Mapping[str, Opener] = {"folders": _folders, "table": _open_table, "arrays": _arrays}

@@ -1,0 +1,83 @@
+"""What a run says of the test images after a task, beside the truth."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from polarbear.arrays import Bools
+from polarbear.benchmarks import find, load
+from polarbear.errors import DataError
+from polarbear.hierarchy import Hierarchy
+from polarbear.report.groups import Group, Run
+from polarbear.runs import RunFolder
+from polarbear.schedule import Schedule
+from polarbear.stream import Stream, View
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Labels named (n, s) for the test images ``view`` after a task, of the seen classes.
+
+    ``view.targets`` (n, s) is the truth; columns are ``view.classes``, in order of arrival.
+    """
+
+    run: Run
+    after: int
+    stream: Stream
+    view: View
+    named: Bools
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The benchmark's classes."""
+        return self.stream.hierarchy
+
+
+def answers(run: Run, after: int, root: str | Path | None = None) -> Answers:
+    """Give a run's predictions after a task of the benchmark with the images they are for.
+
+    ``root`` is the folder with the data (default: where the run found them). A run without
+    predictions, or data that are not here, is a ``DataError`` that says what is missing.
+    """
+    named = run.predictions(after)
+    if named is None:
+        raise DataError(f"{run.path} has no predictions after task {after}")
+    stream = stream_of(run, root)
+    view = stream.test(run.moment(after))
+    if named.shape != (len(view), len(view.classes)):
+        raise DataError(
+            f"{run.path}: the predictions after task {after} are {named.shape}, but the data here "
+            f"have {len(view)} images of {len(view.classes)} classes: give --root of the run's data"
+        )
+    return Answers(run, after, stream, view, named)
+
+
+def with_predictions(group: Group) -> Run | None:
+    """Give the group's first run that kept predictions after each of its tasks, or None."""
+    return next((run for run in group.runs if _kept(run)), None)
+
+
+def stream_of(run: Run, root: str | Path | None = None) -> Stream:
+    """Give the stream a run was trained on, with its images."""
+    if not run.classes:
+        raise DataError(f"{run.path} is a summary: it does not say which classes came when")
+    return _stream(run.benchmark, run.classes, str(root) if root is not None else run.root)
+
+
+@lru_cache(maxsize=16)
+def _stream(benchmark: str, classes: tuple[tuple[str, ...], ...], root: str | None) -> Stream:
+    published = {schedule.tasks: i for i, schedule in enumerate(find(benchmark).orders())}
+    if classes in published:
+        return load(benchmark, published[classes], root)
+    return load(benchmark, root=root, schedule=Schedule.of(classes))
+
+
+def _kept(run: Run) -> bool:
+    folder = RunFolder(run.path).path / "predictions"
+    return all((folder / f"after_{run.moment(j)}.npz").is_file() for j in run.done)
+
+
+def last_task(runs: Iterable[Run]) -> int:
+    """Give the last task that all runs have reached."""
+    return min(run.done[-1] for run in runs)

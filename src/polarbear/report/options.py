@@ -1,0 +1,75 @@
+"""What a reader may choose in a report."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from polarbear.errors import PolarbearError, unknown_name
+from polarbear.report.groups import Group, Runs
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices of a report; what is left empty is chosen for the runs at hand.
+
+    ``tasks`` are those whose course and confusion are shown, ``superclass`` the one of the label
+    river, ``compare`` two groups side by side. ``paper`` draws the paper's own curves dashed.
+    ``root`` is the folder with the data (default: where the runs found them).
+    """
+
+    tasks: tuple[int, ...] = ()
+    superclass: str | None = None
+    compare: tuple[str, ...] = ()
+    paper: bool = False
+    root: Path | None = None
+
+    def check(self, runs: Runs) -> None:
+        """Refuse tasks and groups that the runs do not have."""
+        for task in self.tasks:
+            if not 0 <= task < runs.tasks:
+                raise PolarbearError(
+                    f"there is no task {task} to show: {runs.benchmark} has tasks 0 to "
+                    f"{runs.tasks - 1}"
+                )
+        for name in self.compare:
+            if name not in runs.names:
+                raise unknown_name("group of runs", name, runs.names)
+        if len(self.compare) not in (0, 2):
+            raise PolarbearError(
+                f"two groups are compared side by side, not {len(self.compare)}: choose from "
+                + ", ".join(runs.names)
+            )
+
+
+def chosen_tasks(options: Options, tasks: int) -> tuple[int, ...]:
+    """Give the tasks to follow over time: the paper's 0, 5, 10, 15, or a quarter apart.
+
+    >>> chosen_tasks(Options(), 22), chosen_tasks(Options(), 7), chosen_tasks(Options(), 1)
+    ((0, 5, 10, 15), (0, 1, 3, 5), (0,))
+    """
+    paper = (0, 5, 10, 15)
+    quarters = tuple(dict.fromkeys(tasks * i // 4 for i in range(4)))
+    return options.tasks or (paper if tasks > 20 else quarters)
+
+
+def chosen_moments(options: Options, done: Iterable[int]) -> tuple[int, ...]:
+    """Give the tasks after which to look, of those done: the paper's 0, 1, 5, 10 and the last.
+
+    >>> chosen_moments(Options(), range(22)), chosen_moments(Options(tasks=(3, 9)), range(5))
+    ((0, 1, 5, 10, 21), (3,))
+    """
+    there = sorted(done)
+    wanted = options.tasks or (0, 1, 5, 10, there[-1])
+    return tuple(sorted(set(wanted) & set(there)))
+
+
+def chosen_pair(options: Options, groups: list[Group]) -> tuple[Group, ...]:
+    """Give the two groups to set side by side: those named, else the two with the best scores."""
+    if options.compare:
+        return tuple(group for name in options.compare for group in groups if group.name == name)
+    best = sorted(groups, key=lambda group: -group.runs[0].scores["pw_jaccard"][_last(group)])
+    return tuple(best[:2])
+
+
+def _last(group: Group) -> int:
+    return group.runs[0].done[-1]

@@ -1,0 +1,138 @@
+"""How every figure looks: colours that colour-blind readers can tell apart, sizes for print."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from polarbear.errors import PolarbearError, unknown_name
+from polarbear.report.groups import Group
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Okabe and Ito's colours, the palest last; then grey and a wine red that stay apart from them.
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#882255",
+    "#999999",
+    "#F0E442",
+)
+#: One fewer than the colours are many, so that the eleventh curve differs from the first.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+RIGHT, WRONG, MISSING = "#0072B2", "#D55E00", "#777777"
+
+FORMATS = ("pdf", "svg", "png")
+COLUMN, PAGE = 3.4, 7.0
+DOTS_PER_INCH = 200
+LARGEST = 9000
+
+STYLE: Mapping[str, Any] = MappingProxyType(
+    {
+        "font.size": 8,
+        "axes.titlesize": 8.5,
+        "axes.labelsize": 8,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "legend.fontsize": 7,
+        "legend.title_fontsize": 7,
+        "legend.frameon": False,
+        "lines.linewidth": 1.4,
+        "lines.markersize": 3.6,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.linewidth": 0.7,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": "#dddddd",
+        "grid.linewidth": 0.5,
+        "xtick.major.width": 0.7,
+        "ytick.major.width": 0.7,
+        # Letters stay letters: small files, text that can be searched and edited.
+        "pdf.fonttype": 42,
+        "svg.fonttype": "none",
+        # The same runs give the same bytes.
+        "svg.hashsalt": "polarbear",
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """A figure with its name, which is that of its files, and a caption."""
+
+    name: str
+    caption: str
+    figure: "Figure" = field(repr=False)
+
+
+def colours(groups: Sequence[Group]) -> dict[str, str]:
+    """Give each group a colour by name; the first ten differ."""
+    return {group.name: COLOURS[i % len(COLOURS)] for i, group in enumerate(groups)}
+
+
+def markers(groups: Sequence[Group]) -> dict[str, str]:
+    """Give each group a marker by name; colour and marker together differ for ninety groups."""
+    return {group.name: MARKERS[i % len(MARKERS)] for i, group in enumerate(groups)}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in our style and leave the reader's own settings as they were."""
+    rc_context = _matplotlib().rc_context
+    with rc_context(dict(STYLE)):
+        yield
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """Give an empty figure, in inches, that belongs to nobody's session."""
+    _matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def new_axes(width: float, height: float) -> "tuple[Figure, Axes]":
+    """Give a figure with one pair of axes."""
+    figure = new_figure(width, height)
+    return figure, figure.add_subplot()
+
+
+def save(drawing: Drawing, folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Write a figure in each format; give the files."""
+    for one in formats:
+        if one not in FORMATS:
+            raise unknown_name("format", one, FORMATS)
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_save(drawing, folder / f"{drawing.name}.{one}", one) for one in formats]
+
+
+def _save(drawing: Drawing, file: Path, form: str) -> Path:
+    widest = max(drawing.figure.get_size_inches())
+    # No date in the file, so that the same runs give the same bytes.
+    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(form)
+    with styled():
+        drawing.figure.savefig(
+            file, format=form, dpi=min(DOTS_PER_INCH, LARGEST / widest), metadata=metadata
+        )
+    return file
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise PolarbearError("figures need: pip install 'polarbear[report]'") from error
+    return matplotlib
