@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import polarbear
 from polarbear.engine.fleet import Job, run_fleet
+from polarbear.engine.nets import UncountedBatchNorm
 from polarbear.engine.session import begin, build_learner
 from polarbear.presets import settings_for
 from polarbear.settings import Settings
@@ -60,12 +61,23 @@ class PilDataset(Dataset):
         )
 
 
+def with_plain_batch_norm(model: torch.nn.Module) -> torch.nn.Module:
+    """The network as the authors have it: their batch norm counts its batches, ours does not."""
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, UncountedBatchNorm):
+                setattr(
+                    parent, name, torch.nn.BatchNorm2d(child.num_features).to(child.weight.device)
+                )
+    return model
+
+
 def reference_rate(stream: polarbear.Stream, args: argparse.Namespace) -> float:
     """Images per second of training on task 0 the reference's way."""
     settings = settings_for("er", "iirc-cifar", device=args.device, precision="fp32", graph=False)
     learner = build_learner(settings, stream)
     learner.model.head.grow(10)
-    model = learner.model.to(memory_format=torch.contiguous_format).train()
+    model = with_plain_batch_norm(learner.model).to(memory_format=torch.contiguous_format).train()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-5)
     device = learner.machine.device
     loader = DataLoader(

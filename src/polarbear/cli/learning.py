@@ -64,7 +64,7 @@ def engine() -> ModuleType:
 def learn(go: Callable[..., bool], folder: Path, settings: Settings, how: How) -> None:
     """Call the engine's ``run`` or ``resume``, show progress and print what came out."""
     with ExitStack() as stack:
-        recorders = [stack.enter_context(sink) for sink in _sinks(folder, settings, how)]
+        recorders = [stack.enter_context(sink) for sink in sinks(folder, settings, how)]
         display = stack.enter_context(watch())
         common: dict[str, Any] = {"root": how.root, "save_every": how.save_every}
         if not go(recorders=(display, *recorders), on_step=display, **common):
@@ -76,9 +76,10 @@ def learn(go: Callable[..., bool], folder: Path, settings: Settings, how: How) -
     screen.print(f"\nThe run is in {folder}", soft_wrap=True)
 
 
-def _sinks(
+def sinks(
     folder: Path, settings: Settings, how: How
 ) -> Iterator["AbstractContextManager[Recorder]"]:
+    """Give the sinks that were asked for, each to be entered."""
     from polarbear.sinks import MLflowSink, TensorBoardSink
 
     if how.tensorboard:

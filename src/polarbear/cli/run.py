@@ -113,6 +113,9 @@ def run(words: Sequence[str]) -> None:
         import torch
 
         torch.set_num_threads(asked.where.threads)
+    if len(asked.orders) > 1 and _on_gpu(asked.settings):
+        _run_fleet(asked)
+        return
     failed: list[int] = []
     for order in asked.orders:
         settings, folder = replace(asked.settings, order=order), asked.folder(order)
@@ -127,6 +130,20 @@ def run(words: Sequence[str]) -> None:
     if failed:
         orders = ", ".join(map(str, failed))
         raise PolarbearError(f"{len(failed)} of {len(asked.orders)} runs failed: orders {orders}")
+
+
+def _on_gpu(settings: Settings) -> bool:
+    from polarbear.engine.machine import Machine
+
+    return Machine.of(settings).device.type == "cuda"
+
+
+def _run_fleet(asked: Asked) -> None:
+    """Train all orders side by side on one GPU."""
+    from polarbear.cli.fleet import train_fleet
+
+    wanted = {asked.folder(order): replace(asked.settings, order=order) for order in asked.orders}
+    train_fleet(wanted, asked.where)
 
 
 def parse(words: Sequence[str]) -> Asked:

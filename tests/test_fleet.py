@@ -1,0 +1,102 @@
+"""Several runs in one process: what each gives is what it gives alone; one failing stays alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine_run import one_thread, outcome, shapes_stream, tiny
+from polarbear.engine import fleet
+from polarbear.engine.fleet import Job, run_fleet
+from polarbear.engine.session import SharedPixels, begin, reopen, run
+
+__all__ = ["one_thread"]
+
+
+def job(folder: Path, method: str = "er", **changes: Any) -> Job:
+    def prepare(shared: SharedPixels) -> Any:
+        settings = tiny(method, **changes)
+        return begin(settings, folder, stream=shapes_stream(), shared=shared)
+
+    return Job(folder.name, prepare)
+
+
+def test_runs_in_a_fleet_end_as_they_would_alone(tmp_path: Path) -> None:
+    jobs = [job(tmp_path / name, name) for name in ("er", "icarl-norm", "agem")]
+    outcomes = run_fleet(jobs, at_once=2)
+    assert all(one.finished for one in outcomes.values())
+    for name in ("er", "icarl-norm", "agem"):
+        assert run(tiny(name), tmp_path / "alone" / name, stream=shapes_stream())
+        assert outcome(tmp_path / name) == outcome(tmp_path / "alone" / name)
+
+
+def test_a_failing_run_does_not_take_the_others_along(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = [
+        job(tmp_path / "unknown", "no-such-method"),
+        job(tmp_path / "diverges", learning_rate=1e30),
+        job(tmp_path / "good"),
+    ]
+    outcomes = run_fleet(jobs, at_once=3)
+    assert outcomes["good"].finished
+    assert "unknown method" in str(outcomes["unknown"].error)
+    assert "lower learning_rate" in str(outcomes["diverges"].error)
+    assert "the others go on" in caplog.text
+
+
+def test_runs_share_their_pixels(tmp_path: Path) -> None:
+    shared: SharedPixels = {}
+    first = job(tmp_path / "a").prepare(shared)
+    second = job(tmp_path / "b", seed=3).prepare(shared)
+    assert first.learner.train_pixels is second.learner.train_pixels
+    assert len(shared) == 2
+
+
+def test_a_stopped_fleet_can_be_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = [job(tmp_path / "whole" / name, name) for name in ("er", "finetune")]
+    assert all(one.finished for one in run_fleet(whole).values())
+    inner, turns = fleet._turn, iter(range(100))
+
+    def turn(member: Any) -> Any:
+        if next(turns) == 9:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGTERM)
+        return inner(member)
+
+    monkeypatch.setattr(fleet, "_turn", turn)
+    stopped = run_fleet([job(tmp_path / name, name) for name in ("er", "finetune")], at_once=2)
+    assert not any(one.finished or one.error for one in stopped.values())
+    monkeypatch.setattr(fleet, "_turn", inner)
+
+    def again(name: str) -> Job:
+        folder = tmp_path / name
+        return Job(name, lambda shared: reopen(folder, stream=shapes_stream(), shared=shared))
+
+    ended = run_fleet([again(name) for name in ("er", "finetune")], at_once=2)
+    assert all(one.finished for one in ended.values())
+    for name in ("er", "finetune"):
+        assert outcome(tmp_path / name) == outcome(tmp_path / "whole" / name)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", ["er", "agem", "icarl-norm", "lucir", "incremental-joint"])
+def test_graphed_steps_are_the_eager_ones(tmp_path: Path, method: str) -> None:
+    losses = {}
+    for graph in (False, True):
+        folder = tmp_path / str(graph)
+        settings = tiny(method, device="cuda", precision="fp32", graph=graph)
+        assert run(settings, folder, stream=shapes_stream())
+        losses[graph] = [line["loss"] for line in fleet_lines(folder)]
+    assert losses[True] == pytest.approx(losses[False], rel=0.02)
+
+
+def fleet_lines(folder: Path) -> list[dict[str, Any]]:
+    from polarbear.runs import RunFolder
+
+    return list(RunFolder(folder).lines("epochs"))

@@ -1,0 +1,94 @@
+"""Small result files and their comparison with the paper."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_run import one_thread, shapes_stream, tiny
+from polarbear.cli import main
+from polarbear.decide import top1
+from polarbear.engine.session import run
+from polarbear.evaluate import Evaluator
+from polarbear.runs import RunFolder
+from polarbear.summary import command_of, result_path, summarise
+
+__all__ = ["one_thread"]
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "er"
+    assert run(tiny("er", keep_scores=True, tasks=None), path, stream=shapes_stream())
+    return path
+
+
+def test_a_summary_has_every_score_and_what_made_them(folder: Path) -> None:
+    stream = shapes_stream()
+    summary = summarise(RunFolder(folder), stream)
+    table = RunFolder(folder).table()
+    assert summary["r"] == table.r.tolist()
+    assert summary["r_valid"] == RunFolder(folder).table("post_valid").r.tolist()
+    assert (summary["method"], summary["order"], summary["hardware"]) == ("er", 0, "cpu")
+    assert summary["seconds"] > 0
+    evaluator = Evaluator(stream)
+    raw = RunFolder(folder).raw(2)
+    expected = evaluator.add(2, top1(raw, False, None))["pw_jaccard"]
+    assert summary["r_top1"][2] == expected
+    json.dumps(summary, allow_nan=False)
+
+
+def test_without_raw_scores_there_is_no_top1(tmp_path: Path) -> None:
+    run(tiny("er", tasks=1), tmp_path / "er", stream=shapes_stream())
+    assert summarise(RunFolder(tmp_path / "er"), shapes_stream())["r_top1"] is None
+
+
+def test_the_command_names_what_departs_from_the_preset() -> None:
+    settings = tiny("lucir", seed=7, options={"margin": 0.3}).to_dict()
+    command = command_of(settings)
+    assert command.startswith("polarbear run lucir --benchmark iirc-shapes")
+    assert "--seed 7" in command
+    assert "--options.margin 0.3" in command
+    assert "--momentum" not in command
+
+
+def test_summaries_go_where_compare_finds_them(tmp_path: Path, capsys: Any) -> None:
+    assert main(["compare", str(RESULTS / "iirc-cifar")]) == 0
+    shown = capsys.readouterr().out
+    assert "iCaRL-norm, 1 run" in shown
+    assert main(["compare", str(RESULTS), "--json"]) == 0
+    lines = json.loads(capsys.readouterr().out)
+    first = lines["er"][0]
+    assert (first["task"], first["paper"], first["paper_std"]) == (0, 0.72, 0.039)
+    difference = (first["ours"] - 0.72) / 0.039
+    assert first["difference_in_std"] == pytest.approx(difference)
+
+
+def test_summarise_writes_the_files(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    assert main(["summarise", str(folder), "--out", str(tmp_path)]) == 0
+    summary = summarise(RunFolder(folder))
+    written = json.loads(result_path(tmp_path, summary).read_text())
+    assert written["r"] == summary["r"]
+    assert result_path(tmp_path, summary).relative_to(tmp_path) == Path(
+        "iirc-shapes/er/order-0.json"
+    )
+
+
+def test_compare_says_where_the_paper_has_nothing(folder: Path, capsys: Any) -> None:
+    assert main(["compare", str(folder)]) == 2
+    assert "the paper has no table for iirc-shapes" in capsys.readouterr().err
+
+
+def test_kept_results_are_whole() -> None:
+    files = sorted(RESULTS.rglob("order-*.json"))
+    assert files
+    for file in files:
+        kept = json.loads(file.read_text())
+        assert result_path(RESULTS, kept) == file
+        assert len(kept["r"]) == len(kept["r_valid"]) == len(kept["r_top1"]) == 22
+        assert all(0 <= r <= 1 for r in kept["r"])
+        assert kept["commit"]
+        assert kept["command"].startswith("polarbear run ")
