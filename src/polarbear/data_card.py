@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from polarbear.arrays import Ints
 from polarbear.findings import Finding
 from polarbear.hierarchy import Hierarchy
 from polarbear.statistics import Statistics, stream_statistics
@@ -36,7 +39,9 @@ def data_card(
         summary,
         f"![Images of each class]({samples})" if samples else "",
         "\n".join(_counts(stream, counted, orders)),
-        "## Classes\n\n```text\n" + "\n".join(_tree(stream.hierarchy)) + "\n```",
+        "## Classes\n\nLeaves with their training + test images.\n\n```text\n"
+        + "\n".join(_tree(stream))
+        + "\n```",
         "\n".join(_tasks(stream, counted)),
         "## What the check found\n\n" + _found(findings),
         "## To be filled in\n\n" + "\n".join(f"- {question}" for question in TO_SAY),
@@ -64,17 +69,24 @@ def _counts(stream: Stream, counted: Statistics, orders: int) -> Iterator[str]:
         yield f"| checksum of the data | `{stream.source.checksum or 'none'}` |"
 
 
-def _tree(hierarchy: Hierarchy) -> Iterator[str]:
+def _tree(stream: Stream) -> Iterator[str]:
+    hierarchy = stream.hierarchy
+    images = [
+        np.bincount(leaf[leaf >= 0], minlength=len(hierarchy))
+        for leaf in (stream.train_leaf, stream.test_leaf)
+    ]
     for name, up in zip(hierarchy.names, hierarchy.parents, strict=True):
         if up < 0:
-            yield from _branch(hierarchy, name, 0)
+            yield from _branch(hierarchy, name, 0, images)
 
 
-def _branch(hierarchy: Hierarchy, name: str, depth: int) -> Iterator[str]:
-    title = hierarchy.title(name)
-    yield "  " * depth + (name if title == name else f"{name} ({title})")
+def _branch(hierarchy: Hierarchy, name: str, depth: int, images: Sequence[Ints]) -> Iterator[str]:
+    i = hierarchy.index(name)
+    title = f" ({hierarchy.titles[name]})" if name in hierarchy.titles else ""
+    counts = f": {images[0][i]:,} + {images[1][i]:,}" if hierarchy.is_leaf[i] else ""
+    yield "  " * depth + name + title + counts
     for child in hierarchy.children(name):
-        yield from _branch(hierarchy, child, depth + 1)
+        yield from _branch(hierarchy, child, depth + 1, images)
 
 
 def _tasks(stream: Stream, counted: Statistics) -> Iterator[str]:

@@ -14,7 +14,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Blueprint:
     orders: tuple[Schedule, ...]
     summary: str = ""
     version: int = 1
-    rule: SplitRule = SplitRule()
+    rule: SplitRule = field(default_factory=SplitRule)
     preparation: str = "plain"
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Blueprint:
         return folder
 
     def _toml(self, folder: Path, hierarchy: str) -> str:
-        data = {"kind": self.data.kind, "path": _relative(self.data.path, folder)}
+        data: dict[str, Any] = {"kind": self.data.kind, "path": _relative(self.data.path, folder)}
         if self.data.image_size is not None:
             data |= {"image_size": self.data.image_size}
         tables: dict[str, dict[str, Any]] = {

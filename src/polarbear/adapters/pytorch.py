@@ -1,11 +1,13 @@
 """A view as a PyTorch ``Dataset``, and a ``DataLoader`` that takes whole batches from it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from polarbear.adapters.missing import missing
+from polarbear.adapters.samples import Samples
 from polarbear.stream import Stream, View
 
 try:
@@ -16,7 +18,7 @@ except ImportError as error:
     raise missing("PyTorch", "torch") from error
 
 Transform = Callable[[Any], Any]
-Sample = tuple[Any, Tensor]
+Sample = tuple[Any, Any]
 
 
 class ViewDataset(Dataset[Sample]):
@@ -25,8 +27,8 @@ class ViewDataset(Dataset[Sample]):
     An image is a uint8 tensor (3, h, w), a target float32 (s,), as binary cross-entropy takes it.
     ``transform`` gets the tensor, as torchvision's v2 transforms like it, or a Pillow image with
     ``pil=True``, as torchvision's own data sets give it. A list of numbers gives a whole batch,
-    (n, 3, h, w) and (n, s): that is what :func:`loader` asks for, many times as fast as one by
-    one.
+    (n, 3, h, w) and (n, s): what :func:`loader` asks for. ``width`` fills targets up with zeros
+    for classes still to come.
 
     >>> from polarbear import load
     >>> stream = load("iirc-shapes")
@@ -44,47 +46,72 @@ class ViewDataset(Dataset[Sample]):
         target_transform: Transform | None = None,
         *,
         pil: bool = False,
+        width: int | None = None,
     ) -> None:
         """Look at a view of a stream that has images."""
-        self.images = stream.images(view.split)
-        self.view = view
+        self.samples = Samples.of(stream, view, width)
         self.classes = view.classes
         self.transform = transform
         self.target_transform = target_transform
         self.pil = pil
-        self._table = torch.from_numpy(view.label_table.astype(np.float32))
 
     def __len__(self) -> int:
         """Count the images."""
-        return len(self.view)
+        return len(self.samples)
 
     def __getitem__(self, index: Any) -> Sample:
         """Give (image, target) for a number, or a batch of them for a list of numbers."""
         if isinstance(index, (list, np.ndarray, Tensor)):
-            return self._batch(np.asarray(index))
-        target: Any = self._table[self.view.leaf[index]]
-        pixels = self.images[self.view.rows[index]]
-        return self._image(pixels), self._target(target)
+            return self._batch(torch.as_tensor(index))
+        images, targets = self._tensors if self._tensors else self._read(int(index))
+        place = index if self._tensors else 0
+        return self._shown(images[place]), self._labelled(targets[place])
+
+    def __getitems__(self, indices: list[int]) -> list[Sample]:
+        """Give several samples at once, as a plain ``DataLoader(dataset, batch_size)`` asks."""
+        images, targets = self._pixels(torch.as_tensor(indices))
+        return [
+            (self._shown(image), self._labelled(target))
+            for image, target in zip(images.unbind(), targets.unbind(), strict=True)
+        ]
 
     @property
     def targets(self) -> Tensor:
         """Label matrix: (n, s)."""
-        return self._table[torch.from_numpy(self.view.leaf.copy())]
+        return torch.from_numpy(self.samples.table[self.samples.leaf])
 
-    def _batch(self, index: Any) -> Sample:
-        pixels = self.images[self.view.rows[index]]
-        target = self._table[torch.from_numpy(self.view.leaf[index])]
+    @cached_property
+    def _tensors(self) -> tuple[Tensor, Tensor] | None:
+        """All images and targets, or None where they are read or decoded when asked for."""
+        if not self.samples.in_memory:
+            return None
+        images, _ = self._read(slice(None))
+        return images.contiguous(), self.targets
+
+    def _read(self, index: Any) -> tuple[Tensor, Tensor]:
+        where = np.atleast_1d(index) if not isinstance(index, slice) else index
+        pixels, labels = self.samples[where]
+        return torch.from_numpy(pixels).permute(0, 3, 1, 2), torch.from_numpy(labels)
+
+    def _pixels(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        if self._tensors is None:
+            return self._read(index.numpy())
+        images, targets = self._tensors
+        return images.index_select(0, index), targets.index_select(0, index)
+
+    def _batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        images, targets = self._pixels(index)
+        if self.transform is not None or self.pil:
+            images = torch.stack([torch.as_tensor(self._shown(image)) for image in images])
         if self.target_transform is not None:
-            target = torch.stack([torch.as_tensor(self.target_transform(one)) for one in target])
-        if self.transform is None and not self.pil:
-            return _channels_first(pixels), target
-        return torch.stack([torch.as_tensor(self._image(one)) for one in pixels]), target
+            targets = torch.stack([torch.as_tensor(self._labelled(one)) for one in targets])
+        return images, targets
 
-    def _image(self, pixels: Any) -> Any:
-        image = _pillow(pixels) if self.pil else _channels_first(pixels)
-        return image if self.transform is None else self.transform(image)
+    def _shown(self, image: Tensor) -> Any:
+        shown = _pillow(image) if self.pil else image
+        return shown if self.transform is None else self.transform(shown)
 
-    def _target(self, target: Tensor) -> Any:
+    def _labelled(self, target: Tensor) -> Any:
         return target if self.target_transform is None else self.target_transform(target)
 
 
@@ -105,22 +132,15 @@ def loader(
     >>> images.shape, targets.dtype
     (torch.Size([64, 3, 32, 32]), torch.float32)
     """
-    numbers: Sequence[int] | Any = range(len(dataset))
-    order = RandomSampler(numbers, generator=generator) if shuffle else SequentialSampler(numbers)
+    order = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
     sampler = BatchSampler(order, batch_size, drop_last)
     # Without a batch size of its own, the loader hands each list of numbers to the data set.
     return DataLoader(dataset, sampler=sampler, batch_size=None, **more)
 
 
-def _channels_first(pixels: Any) -> Tensor:
-    # Stored images may be read-only, which torch warns of; a batch is a new array already.
-    own = pixels if pixels.flags.writeable else pixels.copy()
-    return torch.from_numpy(own).movedim(-1, -3)
-
-
-def _pillow(pixels: Any) -> Any:
+def _pillow(image: Tensor) -> Any:
     try:
         from PIL import Image
     except ImportError as error:
         raise missing("Pillow", "images") from error
-    return Image.fromarray(np.ascontiguousarray(pixels))
+    return Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())

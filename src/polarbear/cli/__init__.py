@@ -41,12 +41,19 @@ COMMANDS = {
     "run": Command("polarbear.cli.run", "run", "train a method on a benchmark", of_words=True),
     "resume": Command("polarbear.cli.resume", "resume", "go on with a run that was stopped"),
     "runs": Command("polarbear.cli.runs", "runs", "list runs and how far they are"),
+    "report": Command("polarbear.cli.report", "report", "make figures, tables and a page of runs"),
     "score": Command("polarbear.cli.score", "score", "score predictions made elsewhere"),
     "new-benchmark": Command(
         "polarbear.cli.new_benchmark", "new_benchmark", "make a benchmark from your own data"
     ),
     "fetch": Command("polarbear.cli.fetch", "fetch", "download a data set: cifar100"),
     "pack": Command("polarbear.cli.pack", "pack", "resize and pack a data set: imagenet"),
+    "summarise": Command(
+        "polarbear.cli.summarise", "summarise_runs", "write finished runs as small result files"
+    ),
+    "compare": Command(
+        "polarbear.cli.compare", "compare", "print results beside the paper's tables"
+    ),
 }
 
 
@@ -119,5 +126,5 @@ def _help() -> None:
     print("Incremental learning with coarse and fine labels: the IIRC benchmark.\n")
     print("usage: polarbear COMMAND …\n")
     for name, command in COMMANDS.items():
-        print(f"  {name:<12}{command.summary}")
+        print(f"  {name:<15}{command.summary}")
     print("\npolarbear COMMAND --help tells a command's options; polarbear --version the version.")

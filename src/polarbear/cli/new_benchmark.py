@@ -1,9 +1,10 @@
 """``polarbear new-benchmark``: from data of your own to a benchmark folder with a data card."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from rich.console import Console
 from tyro.conf import arg
 
@@ -12,15 +13,17 @@ from polarbear.check import check_hierarchy, check_stream
 from polarbear.cli.screen import console
 from polarbear.contact_sheet import contact_sheet
 from polarbear.data.kinds import Data
+from polarbear.data.source import Source
 from polarbear.data_card import data_card
-from polarbear.errors import HierarchyError, PolarbearError
+from polarbear.errors import DataError, HierarchyError, PolarbearError
 from polarbear.findings import CheckError, Finding
 from polarbear.hierarchy import Hierarchy
 from polarbear.schedule import Schedule
+from polarbear.split import SplitRule
 from polarbear.stream import Stream
 from polarbear.user_benchmarks import Blueprint
 
-CARD, SHEET = "README.md", "samples.png"
+CARD, SHEET = "data-card.md", "data-card.png"
 
 Name = Annotated[
     str, arg(metavar="NAME", help="What the benchmark is called.", help_behavior_hint="")
@@ -30,8 +33,8 @@ DataPath = Annotated[
     arg(
         metavar="PATH",
         help="A folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv file with the columns "
-        "path,label,split, or a .npz file with train_images, train_labels, test_images and "
-        "test_labels.",
+        "path,label,split, a .npz file with train_images, train_labels, test_images and "
+        "test_labels, or a folder that Hugging Face datasets saved.",
     ),
 ]
 HierarchyPath = Annotated[
@@ -65,6 +68,14 @@ ImageSize = Annotated[
         help_behavior_hint="(default: as they are, if all are alike)",
     ),
 ]
+Valid = Annotated[
+    float,
+    arg(
+        metavar="SHARE",
+        help="Part of each leaf's training images for in-task validation, and as much again for "
+        "post-task validation.",
+    ),
+]
 Summary = Annotated[str, arg(metavar="TEXT", help="What it is, in a few words.")]
 Preparation = Annotated[
     str, arg(metavar="NAME", help="How learners vary the images: plain, cifar or imagenet.")
@@ -83,19 +94,20 @@ def new_benchmark(
     seed: Seed = 0,
     out: Out = None,
     image_size: ImageSize = None,
-    summary: Summary = "",
+    valid: Valid = 0.1,
+    summary: Summary = "a benchmark of your own",
     preparation: Preparation = "plain",
 ) -> None:
     """Check data of your own, draw class orders and write a benchmark folder with a data card."""
     folder = out or Path(name)
     _refuse_taken_name(name)
+    found = Data.at(data, image_size)
     file = hierarchy or _beside(data)
     classes = Hierarchy.read(file)
     check_hierarchy(classes)
     drawn = draw_orders(classes, first=first, size=size, orders=orders, seed=seed)
-    blueprint = Blueprint(
-        name, Data.at(data, image_size), file, drawn, summary, preparation=preparation
-    )
+    rule = SplitRule(valid=valid, post_valid=valid)
+    blueprint = Blueprint(name, found, file, drawn, summary, 1, rule, preparation)
     streams = _streams(blueprint, classes)
     findings = _check(streams)
     # The sheet reads images, so all that can be wrong with them is said before files are written.
@@ -151,19 +163,34 @@ def _beside(data: Path) -> Path:
 
 def _streams(blueprint: Blueprint, hierarchy: Hierarchy) -> list[Stream]:
     source = blueprint.data.open(hierarchy)
-    common = {"rule": blueprint.rule, "name": blueprint.benchmark().id}
+    _refuse_mixed_sizes(source)
+    name = blueprint.benchmark().id
     return [
-        Stream.from_source(source, hierarchy, schedule, order=i, **common)
+        Stream.from_source(source, hierarchy, schedule, rule=blueprint.rule, name=name, order=i)
         for i, schedule in enumerate(blueprint.orders)
     ]
 
 
-def _check(streams: Iterable[Stream]) -> tuple[Finding, ...]:
-    """Give what is odd about any order, each once; errors are raised."""
-    found = {one: None for stream in streams for one in check_stream(stream, strict=False)}
-    if any(finding.level == "error" for finding in found):
-        raise CheckError("the data", tuple(found))
-    return tuple(found)
+def _refuse_mixed_sizes(source: Source) -> None:
+    """Look at the first training image of each leaf: a batch needs images of one size."""
+    seen: dict[tuple[int, ...], str] = {}
+    for number, row in zip(*np.unique(source.train_leaf, return_index=True), strict=True):
+        seen.setdefault(source.train[int(row)].shape, source.leaves[number])
+    if len(seen) > 1:
+        shown = [f"{h}×{w} in {leaf!r}" for (h, w, *_), leaf in list(seen.items())[:3]]
+        raise DataError(
+            f"images differ in size: {', '.join(shown)} (height × width). Add --image-size N to "
+            "resize and cut all to N × N"
+        )
+
+
+def _check(streams: Sequence[Stream]) -> tuple[Finding, ...]:
+    """Give what is odd about the first order; errors, also of the others, are raised."""
+    found, *others = [check_stream(stream, strict=False) for stream in streams]
+    errors = [one for several in others for one in several if one.level == "error"]
+    if any(finding.level == "error" for finding in (*found, *errors)):
+        raise CheckError("the data", tuple(dict.fromkeys((*found, *errors))))
+    return found
 
 
 def _print(

@@ -1,4 +1,4 @@
-"""Data of your own by path: a folder of folders, a CSV file, arrays in one file."""
+"""Data of your own by path: folders, a CSV file, arrays in one file, a Hugging Face data set."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,12 +33,17 @@ class Data:
 
     @classmethod
     def at(cls, path: str | Path, image_size: int | None = None) -> "Data":
-        """Tell the kind of data from its path: a folder, a ``.csv`` or a ``.npz`` file."""
+        """Tell the kind of data from its path: a folder, a ``.csv`` or a ``.npz`` file.
+
+        A folder that Hugging Face's ``DatasetDict.save_to_disk`` wrote is known by its file
+        ``dataset_dict.json``.
+        """
         path = Path(path)
         if not path.exists():
             raise DataError(f"there is nothing at {path}: give a folder, a .csv or a .npz file")
         if path.is_dir():
-            return cls("folders", path, image_size)
+            saved = (path / "dataset_dict.json").is_file()
+            return cls("hugging-face" if saved else "folders", path, image_size)
         kind = {".csv": "table", ".npz": "arrays"}.get(path.suffix.lower())
         if kind is None:
             raise DataError(
@@ -75,4 +80,23 @@ def _arrays(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
     return open_npz(path, hierarchy)
 
 
-OPENERS: Mapping[str, Opener] = {"folders": _folders, "table": _open_table, "arrays": _arrays}
+def _hugging_face(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
+    from polarbear.adapters.hugging_face import library
+    from polarbear.adapters.hugging_face_source import source
+
+    parts = library().load_from_disk(str(path))
+    missing = [split for split in ("train", "test") if split not in parts]
+    if missing:
+        raise DataError(
+            f"{path} has no split {' and no split '.join(map(repr, missing))}: it has "
+            f"{', '.join(parts)}. A benchmark needs train and test"
+        )
+    return source(parts["train"], parts["test"], size=size)
+
+
+OPENERS: Mapping[str, Opener] = {
+    "folders": _folders,
+    "table": _open_table,
+    "arrays": _arrays,
+    "hugging-face": _hugging_face,
+}

@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from zipfile import BadZipFile
 
 from polarbear.arrays import Bools
 from polarbear.benchmarks import find, load
 from polarbear.errors import DataError
 from polarbear.hierarchy import Hierarchy
-from polarbear.report.groups import Group, Run
+from polarbear.report.groups import Group, Run, Runs
+from polarbear.report.options import known_hierarchy
 from polarbear.runs import RunFolder
 from polarbear.schedule import Schedule
 from polarbear.stream import Stream, View
@@ -40,7 +42,7 @@ def answers(run: Run, after: int, root: str | Path | None = None) -> Answers:
     ``root`` is the folder with the data (default: where the run found them). A run without
     predictions, or data that are not here, is a ``DataError`` that says what is missing.
     """
-    named = run.predictions(after)
+    named = _predictions(run, after)
     if named is None:
         raise DataError(f"{run.path} has no predictions after task {after}")
     stream = stream_of(run, root)
@@ -58,6 +60,27 @@ def with_predictions(group: Group) -> Run | None:
     return next((run for run in group.runs if _kept(run)), None)
 
 
+def comparable_runs(runs: Runs) -> list[tuple[Group, Run]]:
+    """Give a run with predictions of each group, all of one class order.
+
+    The class order is the one that most groups have; groups without such a run are left out.
+    """
+    kept = [(group, run) for group in runs.groups for run in group.runs if _kept(run)]
+    if not kept:
+        raise DataError("no run has kept its predictions")
+    having: dict[tuple[str, ...], dict[str, tuple[Group, Run]]] = {}
+    for group, run in kept:
+        having.setdefault(_arrival(run), {}).setdefault(group.name, (group, run))
+    return list(max(having.values(), key=len).values())
+
+
+def note_of_absent(runs: Runs, chosen: Iterable[tuple[Group, Run]]) -> str:
+    """Say which groups a figure of predictions is without."""
+    there = {group.name for group, _ in chosen}
+    absent = [group.title for group in runs.groups if group.name not in there]
+    return f" Without {', '.join(absent)}: no predictions for this order." if absent else ""
+
+
 def stream_of(run: Run, root: str | Path | None = None) -> Stream:
     """Give the stream a run was trained on, with its images."""
     if not run.classes:
@@ -67,10 +90,20 @@ def stream_of(run: Run, root: str | Path | None = None) -> Stream:
 
 @lru_cache(maxsize=16)
 def _stream(benchmark: str, classes: tuple[tuple[str, ...], ...], root: str | None) -> Stream:
+    known_hierarchy(benchmark)
     published = {schedule.tasks: i for i, schedule in enumerate(find(benchmark).orders())}
     if classes in published:
         return load(benchmark, published[classes], root)
     return load(benchmark, root=root, schedule=Schedule.of(classes))
+
+
+def _predictions(run: Run, after: int) -> Bools | None:
+    try:
+        return run.predictions(after)
+    except (OSError, EOFError, BadZipFile, KeyError, ValueError) as error:
+        raise DataError(
+            f"{run.path}: the predictions after task {after} are damaged: {error}"
+        ) from error
 
 
 def _kept(run: Run) -> bool:
@@ -78,6 +111,6 @@ def _kept(run: Run) -> bool:
     return all((folder / f"after_{run.moment(j)}.npz").is_file() for j in run.done)
 
 
-def last_task(runs: Iterable[Run]) -> int:
-    """Give the last task that all runs have reached."""
-    return min(run.done[-1] for run in runs)
+def _arrival(run: Run) -> tuple[str, ...]:
+    """Give the classes in their order of arrival, the same for joint training."""
+    return tuple(name for task in run.classes for name in task)

@@ -1,161 +1,197 @@
-"""Curves over the tasks: averages, each task at its time, forgetting, memory, the questions."""
+"""The paper's curves and bars: averages, each task at its time, forgetting, memory, hierarchy."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polarbear.arrays import Floats
-from polarbear.benchmarks import find
-from polarbear.errors import DataError, PolarbearError
+from polarbear.errors import DataError
+from polarbear.report.figures_curves import (
+    average,
+    caption,
+    course,
+    draw_curve,
+    draw_groups,
+    draw_paper,
+    legend_below,
+    legend_beside,
+    over_tasks,
+    own_images,
+    refuse_absent,
+    refuse_absent_by_task,
+)
 from polarbear.report.groups import Group, Runs
-from polarbear.report.options import Options, chosen_tasks
-from polarbear.report.paper import paper_results, title
-from polarbear.report.style import PAGE, Drawing, colours, markers, new_axes, new_figure
+from polarbear.report.options import Options, chosen_tasks, known_hierarchy
+from polarbear.report.paper import title
+from polarbear.report.style import COLOURS, COLUMN, MARKERS, PAGE, Drawing, new_axes, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-Series = Callable[[Group], tuple[Floats, Floats]]
 
 QUESTIONS = {
-    "implication": ("Implication", "named subclasses that come\nwith their superclass"),
-    "sibling_error": ("Sibling error (lower is better)", "images given a wrong\nsibling's label"),
-    "late_recall": ("Late recall", "images of later subclasses\ngiven their superclass"),
+    "implication": "implication: named subclasses\nthat come with their superclass",
+    "sibling_error": "sibling error: images given\na wrong sibling's label",
+    "late_recall": "late recall: images of later\nsubclasses given their superclass",
 }
 
 
 def average_pw_js(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_j, the mean pw-JS over all images seen so far, after each task."""
-    figure, axes = new_axes(PAGE * 0.8, 3.0)
-    _curves(axes, runs.groups, _average("pw_jaccard"))
-    drawn = _paper_curves(axes, runs) if options.paper else []
-    _finish(figure, axes, runs.tasks, r"average pw-JS  $R_j$")
-    theirs = " Dashed: the paper's own table." if drawn else ""
-    return [Drawing("average-pw-js", _caption(runs, "Average pw-JS after each task") + theirs, figure)]
+    figure, axes = new_axes(PAGE * 0.8, 2.9)
+    draw_groups(axes, runs.groups, average("pw_jaccard"))
+    theirs = options.paper and draw_paper(axes, runs)
+    over_tasks(axes, runs.tasks)
+    axes.set(xlabel="after task $j$", ylabel="average pw-JS  $R_j$")
+    legend_beside(figure, axes)
+    words = caption(runs, "Average pw-JS after each task")
+    return [Drawing("average-pw-js", words + (" Dashed: the paper's." if theirs else ""), figure)]
 
 
 def average_jaccard(runs: Runs, options: Options) -> list[Drawing]:
     """Draw the mean Jaccard similarity over all images seen so far, after each task."""
-    _refuse_absent(runs, "jaccard")
-    figure, axes = new_axes(PAGE * 0.8, 3.0)
-    _curves(axes, runs.groups, _average("jaccard"))
-    _finish(figure, axes, runs.tasks, "average Jaccard similarity")
-    return [Drawing("average-jaccard", _caption(runs, "Average Jaccard after each task"), figure)]
+    refuse_absent(runs, "jaccard")
+    figure, axes = new_axes(PAGE * 0.8, 2.9)
+    draw_groups(axes, runs.groups, average("jaccard"))
+    over_tasks(axes, runs.tasks)
+    axes.set(xlabel="after task $j$", ylabel="average Jaccard similarity")
+    legend_beside(figure, axes)
+    words = caption(runs, "Average Jaccard similarity after each task")
+    return [Drawing("average-jaccard", words, figure)]
 
 
 def per_task(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_jj: each task's images right after the task."""
-    _refuse_absent_by_task(runs)
-    figure, axes = new_axes(PAGE * 0.8, 3.0)
-    _curves(axes, runs.groups, _diagonal)
-    _finish(figure, axes, runs.tasks, r"pw-JS on the task's own images  $R_{jj}$", "task $j$")
-    return [Drawing("per-task", _caption(runs, "Each task's images right after it"), figure)]
+    refuse_absent_by_task(runs)
+    figure, axes = new_axes(PAGE * 0.8, 2.9)
+    draw_groups(axes, runs.groups, own_images)
+    over_tasks(axes, runs.tasks)
+    axes.set(xlabel="task $j$", ylabel="pw-JS on the task's images  $R_{jj}$")
+    legend_beside(figure, axes)
+    return [
+        Drawing("per-task", caption(runs, "pw-JS on each task's images right after it"), figure)
+    ]
 
 
 def forgetting(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_jk of chosen tasks k over time."""
-    _refuse_absent_by_task(runs)
+    refuse_absent_by_task(runs)
     tasks = chosen_tasks(options, runs.tasks)
-    rows = -(-len(tasks) // 2)
-    figure = new_figure(PAGE, 0.5 + 1.9 * rows)
-    grid = figure.subplots(rows, min(2, len(tasks)), sharex=True, sharey=True, squeeze=False)
+    columns = min(2, len(tasks))
+    rows = -(-len(tasks) // columns)
+    figure = new_figure(PAGE, 0.6 + 1.8 * rows)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     panels: list[Axes] = list(grid.flat)
-    for axes, task in zip(panels, tasks, strict=False):
-        _curves(axes, runs.groups, _course(task))
-        axes.set_title(f"images of task {task}")
-        axes.axvline(task, color="#bbbbbb", linewidth=0.8, zorder=0)
     for axes in panels[len(tasks) :]:
         axes.set_visible(False)
-    _finish_panels(figure, grid, runs.tasks, r"pw-JS  $R_{jk}$")
-    caption = _caption(runs, "Chosen tasks' images over time") + (
+    for axes, task in zip(panels, tasks, strict=False):
+        draw_groups(axes, runs.groups, course(task))
+        over_tasks(axes, runs.tasks)
+        axes.set_title(f"images of task $k$ = {task}")
+    panels[0].set_ylim(0, 1.02)
+    _label_outside(grid, "pw-JS  $R_{jk}$")
+    legend_below(figure, panels)
+    words = caption(runs, "Chosen tasks' images over time") + (
         " A fall is not only forgetting: images get more labels as their subclasses arrive."
     )
-    return [Drawing("forgetting", caption, figure)]
+    return [Drawing("forgetting", words, figure)]
 
 
 def questions(runs: Runs, options: Options) -> list[Drawing]:
     """Draw implication, sibling error and late recall after each task."""
-    _refuse_absent(runs, *QUESTIONS)
-    figure = new_figure(PAGE, 2.9)
+    refuse_absent(runs, *QUESTIONS)
+    figure = new_figure(PAGE, 2.6)
     grid = figure.subplots(1, len(QUESTIONS), sharex=True, sharey=True, squeeze=False)
     panels: list[Axes] = list(grid.flat)
-    for axes, (score, (name, meaning)) in zip(panels, QUESTIONS.items(), strict=True):
-        _curves(axes, runs.groups, _average(score))
-        axes.set_title(name)
-        axes.set_ylabel(meaning)
-    _finish_panels(figure, grid, runs.tasks, None)
-    return [Drawing("questions", _caption(runs, "The paper's questions as numbers"), figure)]
+    for axes, (score, meaning) in zip(panels, QUESTIONS.items(), strict=True):
+        draw_groups(axes, runs.groups, average(score))
+        over_tasks(axes, runs.tasks)
+        axes.set_title(meaning, fontsize=7.5)
+    panels[0].set_ylim(-0.02, 1.04)
+    _label_outside(grid, "share")
+    legend_below(figure, panels)
+    words = caption(runs, "The paper's questions as numbers") + (
+        " High is good on the left and on the right, low in the middle."
+    )
+    return [Drawing("questions", words, figure)]
 
 
 def memory(runs: Runs, options: Options) -> list[Drawing]:
     """Draw the effect of the memory's size, where a method was run with several."""
     families = _memory_families(runs)
     if not families:
-        raise DataError("it needs one method's runs with different memory_per_class")
-    figure = new_figure(PAGE, 0.4 + 2.5 * len(families))
+        raise DataError("it needs runs of one method with different memory_per_class")
+    figure = new_figure(PAGE, 0.2 + 2.5 * len(families))
     grid = figure.subplots(len(families), 2, squeeze=False, width_ratios=(3, 2))
-    for (left, right), (method, groups) in zip(grid, families.items(), strict=True):
-        _memory_row(left, right, method, groups)
-    return [Drawing("memory", _caption(runs, "The effect of the memory's size"), figure)]
+    for (left, right), groups in zip(grid, families, strict=True):
+        _memory_courses(left, groups)
+        _memory_ends(right, groups)
+    return [Drawing("memory", caption(runs, "Effect of the memory's size"), figure)]
 
 
 def hierarchy(runs: Runs, options: Options) -> list[Drawing]:
     """Draw how many subclasses each superclass has."""
-    tree = find(runs.benchmark).hierarchy()
+    from matplotlib.ticker import MaxNLocator
+
+    tree = known_hierarchy(runs.benchmark)
     if not tree.superclasses:
         raise DataError(f"{runs.benchmark} has no superclasses")
     count = {name: int(tree.leaf_counts[tree.index(name)]) for name in tree.superclasses}
     names = sorted(count, key=lambda name: (-count[name], name))
-    width = min(2.6 + 0.14 * len(names), 2 * PAGE)
-    figure, axes = new_axes(width, 2.6)
-    bars = axes.bar(range(len(names)), [count[name] for name in names], color="#0072B2", width=0.75)
-    axes.bar_label(bars, fontsize=6 if len(names) < 40 else 5, padding=1)
+    many = len(names) > 40
+    figure, axes = new_axes(min(max(COLUMN, 1.2 + 0.19 * len(names)), 11.0), 2.4)
+    bars = axes.bar(range(len(names)), [count[name] for name in names], color=COLOURS[0])
+    axes.bar_label(bars, fontsize=5 if many else 6.5, padding=1, color="#444444")
     axes.set_xticks(range(len(names)), [tree.title(name) for name in names], rotation=90)
-    axes.tick_params(axis="x", length=0, labelsize=7 if len(names) < 40 else 6)
+    axes.tick_params(axis="x", length=0, labelsize=6 if many else 7)
     axes.set_xlim(-0.7, len(names) - 0.3)
-    axes.grid(False, axis="x")
+    axes.grid(visible=False, axis="x")
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.set_ylabel("subclasses")
-    caption = f"Subclasses of each of the {len(names)} superclasses of {runs.benchmark}."
-    return [Drawing("hierarchy", caption, figure)]
+    words = f"Subclasses of each of the {len(names)} superclasses of {runs.benchmark}."
+    return [Drawing("hierarchy", words, figure)]
 
 
-def _average(score: str) -> Series:
-    return lambda group: (group.mean(score), group.std(score))
+def _label_outside(grid: np.ndarray, y: str) -> None:
+    for axes in grid[:, 0]:
+        axes.set_ylabel(y)
+    for axes in grid[-1, :]:
+        axes.set_xlabel("after task $j$")
 
 
-def _diagonal(group: Group) -> tuple[Floats, Floats]:
-    return np.diagonal(group.by_task_mean()), np.diagonal(group.by_task_std())
+def _memory_families(runs: Runs) -> list[list[Group]]:
+    """Give the groups of each method that differ in their memory, the smallest first."""
+    families: dict[str, list[Group]] = {}
+    for group in runs.groups:
+        if "memory_per_class" in group.settings:
+            families.setdefault(group.method, []).append(group)
+    return [groups for groups in families.values() if len(groups) > 1]
 
 
-def _course(task: int) -> Series:
-    return lambda group: (group.by_task_mean()[:, task], group.by_task_std()[:, task])
+def _memory_courses(axes: "Axes", groups: Sequence[Group]) -> None:
+    for i, group in enumerate(groups):
+        mean, std = group.mean("pw_jaccard"), group.std("pw_jaccard")
+        runs = f"{group.count} run{'s' if group.count > 1 else ''}"
+        name = f"{_size(group)} a class ({runs})"
+        draw_curve(axes, mean, std, name, COLOURS[i % 10], MARKERS[i % len(MARKERS)])
+    over_tasks(axes, groups[0].tasks)
+    axes.set(title=title(groups[0].method), xlabel="after task $j$", ylabel="average pw-JS  $R_j$")
+    axes.legend(title="images kept", alignment="left")
 
 
-def _curves(axes: "Axes", groups: Sequence[Group], series: Series) -> None:
-    """Draw each group's means as a line and a standard deviation either side as a band."""
-    colour, marker = colours(groups), markers(groups)
-    for group in groups:
-        mean, std = series(group)
-        if np.isnan(mean).all():
-            continue
-        _curve(axes, mean, std, _label(group), colour[group.name], marker[group.name])
+def _memory_ends(axes: "Axes", groups: Sequence[Group]) -> None:
+    """Draw R_j after the last task all sizes have reached, by size."""
+    last = Runs(groups[0].benchmark, tuple(groups)).last
+    ends = [float(group.mean("pw_jaccard")[last]) for group in groups]
+    spread = np.nan_to_num([float(group.std("pw_jaccard")[last]) for group in groups])
+    places = range(len(groups))
+    axes.errorbar(places, ends, yerr=spread, color="#555555", capsize=2, zorder=1)
+    axes.scatter(places, ends, c=[COLOURS[i % 10] for i in places], zorder=2)
+    axes.set_xticks(places, [_size(group) for group in groups])
+    axes.set_xlim(-0.5, len(groups) - 0.5)
+    axes.set_ylim(0, 1.15 * max(ends + spread))
+    axes.set(xlabel="images kept a class", ylabel=f"$R_{{{last}}}$, after task {last}")
 
 
-def _curve(
-    axes: "Axes", mean: Floats, std: Floats, label: str, colour: str, marker: str
-) -> None:
-    tasks = np.flatnonzero(~np.isnan(mean))
-    every = max(1, len(tasks) // 12)
-    axes.plot(tasks, mean[tasks], color=colour, marker=marker, markevery=every, label=label)
-    spread = np.nan_to_num(std[tasks])
-    if len(tasks) == 1:
-        axes.errorbar(tasks, mean[tasks], yerr=spread, color=colour, capsize=2)
-    elif spread.any():
-        low, high = mean[tasks] - spread, mean[tasks] + spread
-        axes.fill_between(tasks, low, high, color=colour, alpha=0.16, linewidth=0)
-
-
-def _label(group: Group) -> str:
-    return f"{group.title} ({group.count} run{'s' if group.count > 1 else ''})"
+def _size(group: Group) -> str:
+    kept = group.settings["memory_per_class"]
+    return "all" if kept is None else str(kept)

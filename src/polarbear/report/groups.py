@@ -141,6 +141,13 @@ class Runs:
         return self.groups[0].tasks
 
     @property
+    def last(self) -> int:
+        """The last task that all groups have scores for; that any has, where there is none."""
+        there = ~np.isnan([group.mean("pw_jaccard") for group in self.groups])
+        common = np.flatnonzero(there.all(axis=0))
+        return int(common[-1] if common.size else np.flatnonzero(there.any(axis=0))[-1])
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the groups."""
         return tuple(group.name for group in self.groups)

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from polarbear.errors import PolarbearError, unknown_name
+from polarbear.benchmarks import find
+from polarbear.errors import DataError, PolarbearError, UnknownNameError, unknown_name
+from polarbear.hierarchy import Hierarchy
 from polarbear.report.groups import Group, Runs
 
 
@@ -34,11 +36,30 @@ class Options:
         for name in self.compare:
             if name not in runs.names:
                 raise unknown_name("group of runs", name, runs.names)
+        if self.superclass is not None:
+            named_superclass(known_hierarchy(runs.benchmark), self.superclass)
         if len(self.compare) not in (0, 2):
             raise PolarbearError(
                 f"two groups are compared side by side, not {len(self.compare)}: choose from "
                 + ", ".join(runs.names)
             )
+
+
+def known_hierarchy(benchmark: str) -> Hierarchy:
+    """Give a benchmark's hierarchy; one that is not registered here is missing data."""
+    try:
+        return find(benchmark).hierarchy()
+    except UnknownNameError as error:
+        raise DataError(f"the benchmark is not registered here ({error})") from error
+
+
+def named_superclass(tree: Hierarchy, name: str) -> str:
+    """Give the superclass with a name or title."""
+    titles = {tree.title(known): known for known in tree.superclasses}
+    names = titles | {known: known for known in tree.superclasses}
+    if name not in names:
+        raise unknown_name("superclass", name, names)
+    return names[name]
 
 
 def chosen_tasks(options: Options, tasks: int) -> tuple[int, ...]:

@@ -26,6 +26,9 @@ TITLES = MappingProxyType(
     }
 )
 
+#: Methods that see complete labels or keep every image; the paper sets them apart, too.
+BOUNDS = frozenset({"joint", "incremental-joint", "er-infinite"})
+
 
 @dataclass(frozen=True, eq=False)
 class Published:

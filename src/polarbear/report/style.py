@@ -1,6 +1,7 @@
 """How every figure looks: colours that colour-blind readers can tell apart, sizes for print."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +105,15 @@ def new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
+def slug(name: str) -> str:
+    """Give a group's name as part of a file name.
+
+    >>> slug("er, memory 50")
+    'er-memory-50'
+    """
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")
+
+
 def new_axes(width: float, height: float) -> "tuple[Figure, Axes]":
     """Give a figure with one pair of axes."""
     figure = new_figure(width, height)
@@ -116,18 +126,49 @@ def save(drawing: Drawing, folder: Path, formats: Sequence[str]) -> list[Path]:
         if one not in FORMATS:
             raise unknown_name("format", one, FORMATS)
     folder.mkdir(parents=True, exist_ok=True)
-    return [_save(drawing, folder / f"{drawing.name}.{one}", one) for one in formats]
-
-
-def _save(drawing: Drawing, file: Path, form: str) -> Path:
-    widest = max(drawing.figure.get_size_inches())
-    # No date in the file, so that the same runs give the same bytes.
-    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(form)
+    files = [folder / f"{drawing.name}.{one}" for one in formats]
     with styled():
-        drawing.figure.savefig(
-            file, format=form, dpi=min(DOTS_PER_INCH, LARGEST / widest), metadata=metadata
-        )
-    return file
+        # Placing everything takes as long as drawing it, and is the same in every format.
+        drawing.figure.draw_without_rendering()
+        drawing.figure.set_layout_engine("none")
+        for file, one in zip(files, formats, strict=True):
+            _WRITERS[one](drawing.figure, file)
+    return files
+
+
+# Each canvas is asked itself: savefig would place everything once more. No dates go into the
+# files, so that the same runs give the same bytes.
+
+
+def _write_pdf(figure: "Figure", file: Path) -> None:
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+    figure.set_dpi(72)
+    canvas: Any = FigureCanvasPdf(figure)
+    canvas.print_pdf(file, metadata={"CreationDate": None})
+
+
+def _write_svg(figure: "Figure", file: Path) -> None:
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    figure.set_dpi(72)
+    canvas: Any = FigureCanvasSVG(figure)
+    canvas.print_svg(file, metadata={"Date": None})
+
+
+def _write_png(figure: "Figure", file: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure.set_dpi(min(DOTS_PER_INCH, LARGEST / max(figure.get_size_inches())))
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(file)
+
+
+_WRITERS: Mapping[str, Callable[["Figure", Path], None]] = {
+    "pdf": _write_pdf,
+    "svg": _write_svg,
+    "png": _write_png,
+}
 
 
 def _matplotlib() -> Any:
