@@ -68,7 +68,9 @@ def test_the_folder_has_a_line_an_epoch_and_two_a_task(tmp_path: Path) -> None:
     scored = [(line["after"], line["split"]) for line in folder.lines("scores")]
     assert scored == [(j, split) for j in range(3) for split in ("post_valid", "test")]
     assert folder.finished
-    assert json.loads((folder.path / "finished.json").read_text()) == {"tasks": 3}
+    finished = json.loads((folder.path / "finished.json").read_text())
+    assert finished["tasks"] == 3
+    assert folder.seconds() == finished["seconds"] > 0
 
 
 def test_kept_predictions_give_the_scores_again(tmp_path: Path) -> None:

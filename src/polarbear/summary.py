@@ -73,5 +73,5 @@ def _top1(folder: RunFolder, stream: Stream) -> list[float] | None:
 
 def result_path(root: Path, summary: Mapping[str, Any]) -> Path:
     """Give where a summary is kept: ``results/<benchmark>/<method>/order-<n>.json``."""
-    place = (str(summary[key]) for key in ("benchmark", "method"))
-    return root.joinpath(*place) / f"order-{summary['order']}.json"
+    method = str(summary["method"]).replace(":", ".")
+    return root / Path(summary["benchmark"]).name / method / f"order-{summary['order']}.json"
