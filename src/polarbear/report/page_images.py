@@ -1,0 +1,78 @@
+"""A few dozen test images of a page, in one picture."""
+
+import logging
+from base64 import b64encode
+from collections import defaultdict
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from polarbear.arrays import Ints, Pixels
+from polarbear.errors import DataError
+from polarbear.stream import Stream
+
+log = logging.getLogger("polarbear")
+
+COUNT = 60
+COLUMNS = 10
+#: Sides in pixels: larger images are made this small; up to the other, every pixel is kept.
+LARGEST, EXACT = 96, 64
+
+
+def pick_rows(stream: Stream, count: int = COUNT) -> Ints:
+    """Give rows of test images, spread over superclasses and leaves, always the same: (count,).
+
+    Three leaves of each superclass come first, then classes without one, then the rest.
+    """
+    view = stream.test(len(stream) - 1)
+    families: dict[int, list[int]] = defaultdict(list)
+    for leaf in dict.fromkeys(view.leaf.tolist()):
+        families[_root(stream, leaf)].append(leaf)
+    rank = {leaf: place for leaves in families.values() for place, leaf in enumerate(leaves)}
+    turn: dict[int, int] = defaultdict(int)
+    keys = []
+    for row, leaf in zip(view.rows.tolist(), view.leaf.tolist(), strict=True):
+        keys.append((turn[leaf], rank[leaf] // 3, leaf in families, rank[leaf], row))
+        turn[leaf] += 1
+    return np.array([key[-1] for key in sorted(keys)[:count]], dtype=np.intp)
+
+
+def picture_data(stream: Stream, rows: Ints) -> dict[str, Any]:
+    """Give the images side by side as a data address, or ``{"missing": why}``."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return {"missing": "pictures need Pillow: pip install 'polarbear[report]'"}
+    try:
+        images = stream.images("test")
+        shown = [np.asarray(images[row]) for row in rows.tolist()]
+    except (DataError, OSError) as error:
+        log.warning("the page has no pictures: %s", error)
+        return {"missing": str(error)}
+    side, lines = min(LARGEST, *shown[0].shape[:2]), -(-len(shown) // COLUMNS)
+    sheet = Image.new("RGB", (COLUMNS * side, lines * side))
+    for i, image in enumerate(shown):
+        tile = Image.fromarray(_tile(image, side))
+        sheet.paste(tile, (i % COLUMNS * side, i // COLUMNS * side))
+    kind = "png" if side <= EXACT else "jpeg"
+    file = BytesIO()
+    sheet.save(file, kind, quality=85, optimize=True)
+    address = f"data:image/{kind};base64,{b64encode(file.getvalue()).decode()}"
+    return {"sheet": address, "columns": COLUMNS, "lines": lines}
+
+
+def _tile(image: Pixels, side: int) -> Pixels:
+    """Give an image's middle square, so many pixels wide."""
+    from PIL import Image
+
+    whole = min(image.shape[:2])
+    top, left = (image.shape[0] - whole) // 2, (image.shape[1] - whole) // 2
+    square = image[top : top + whole, left : left + whole]
+    return square if whole == side else np.asarray(Image.fromarray(square).resize((side, side)))
+
+
+def _root(stream: Stream, leaf: int) -> int:
+    """Give the class at the top above a leaf, which may be the leaf itself."""
+    tree = stream.hierarchy
+    return int(np.flatnonzero(tree.closure[leaf] & (tree.parent_array < 0))[0])
