@@ -1,11 +1,13 @@
 # Two commands set everything up on a fresh machine; each keeps its own environment.
-#   make demo   train four methods on the embedded benchmark and compare them (CPU, minutes)
+#   make demo   train four methods on the embedded benchmark and report on them (CPU, minutes)
 #   make test   style, types and every test
 #   make docs   the documentation, into build/docs
+#   make figures   the pictures in docs/, from runs/demo and from results/
 PYTHON ?= python3
+SHELL := bash
 VENVS := .venvs
 
-.PHONY: demo test docs check fix clean
+.PHONY: demo test docs figures check fix clean
 
 demo: $(VENVS)/demo/ready
 	$(VENVS)/demo/bin/python examples/demo.py
@@ -16,6 +18,15 @@ test: check
 docs: $(VENVS)/docs/ready
 	$(VENVS)/docs/bin/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs
 	@echo "The documentation is in build/docs/index.html"
+
+DRAW := $(VENVS)/demo/bin/polarbear report --formats svg,png
+figures: demo
+	$(DRAW) runs/demo --out build/figures/demo
+	cp build/figures/demo/figures/{average-pw-js,questions,river}.svg docs/figures/
+	cp build/figures/demo/figures/{confusion,side-by-side}.png docs/figures/
+	$(DRAW) results/iirc-cifar --paper --out build/figures/iirc-cifar
+	cp build/figures/iirc-cifar/figures/average-pw-js.svg docs/figures/iirc-cifar-average-pw-js.svg
+	cp build/figures/iirc-cifar/tables/results-beside-paper.md docs/figures/iirc-cifar-results.md
 
 check: $(VENVS)/test/ready
 	$(VENVS)/test/bin/ruff check .
@@ -32,7 +43,7 @@ clean:
 # An environment is ready once its install ended well; an interrupted install starts again.
 $(VENVS)/demo/ready: pyproject.toml
 	$(PYTHON) -m venv --clear $(VENVS)/demo
-	$(VENVS)/demo/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,images,torch]'
+	$(VENVS)/demo/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,report,torch]'
 	touch $@
 
 $(VENVS)/test/ready: pyproject.toml

@@ -1,7 +1,7 @@
-"""Train four of the paper's methods on the embedded benchmark and answer its questions.
+"""Train four of the paper's methods on the embedded benchmark, answer its questions, draw it all.
 
 About two minutes on two CPU cores. Run it with ``make demo``, or ``python examples/demo.py`` where
-``polarbear[cli,torch]`` is installed. The run folders stay in ``runs/demo``.
+``polarbear[cli,report,torch]`` is installed. Run folders and the report stay in ``runs/demo``.
 """
 
 import shutil
@@ -17,6 +17,8 @@ from rich.table import Table
 import polarbear
 from polarbear.engine.session import run
 from polarbear.presets import settings_for
+from polarbear.report.build import build_report
+from polarbear.report.read import read_runs
 from polarbear.runs import RunFolder
 from polarbear.scores import ScoreTable
 from polarbear.statistics import ClassSize, Statistics, stream_statistics
@@ -117,7 +119,9 @@ def main() -> None:
     for question, name, meaning in QUESTIONS:
         answers = [f"{who} {100 * t.scores[name][-1]:.0f} %" for who, t in tables.items()]
         screen.print(f"\n{question}\n  {', '.join(answers)}\n  {meaning}")
-    screen.print(f"\nRun folders: {OUT}")
+    report = build_report(read_runs(OUT), OUT / "report", formats=("png",), jobs=2)
+    screen.print(f"\nOpen {report.folder / 'index.html'}: what each method names, image by image.")
+    screen.print(f"Figures and tables are beside it, run folders in {OUT}.")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polarbear.runs import RunFolder
+from polarbear.runs import find_runs
 from polarbear.scores import ScoreTable
 
 DEMO = Path(__file__).parents[1] / "examples" / "demo.py"
@@ -20,8 +20,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Score
         [sys.executable, DEMO], cwd=folder, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    runs = (folder / "runs" / "demo").iterdir()
-    return done.stdout, {run.name: RunFolder(run).table() for run in runs}
+    runs = folder / "runs" / "demo"
+    assert (runs / "report" / "index.html").stat().st_size > 100_000
+    assert "runs/demo/report/index.html" in done.stdout
+    return done.stdout, {run.path.name: run.table() for run in find_runs(runs)}
 
 
 def test_the_order_of_the_methods_is_the_papers(demo: tuple[str, dict[str, ScoreTable]]) -> None:

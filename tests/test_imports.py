@@ -35,6 +35,8 @@ CORE = (
     "polarbear.methods.registry",
     "polarbear.predictions",
     "polarbear.presets",
+    "polarbear.report.page",
+    "polarbear.report.read",
     "polarbear.runs",
     "polarbear.settings",
     "polarbear.statistics",

@@ -41,9 +41,10 @@ def read_runs(paths: str | Path | Iterable[str | Path], *, split: str = "test") 
             raise DataError(f"there is no folder {root}: `polarbear run METHOD` makes one")
     runs = [run for file in _files(roots) if (run := _read(file, split)) is not None]
     if not runs:
+        where = f" in {', '.join(map(str, roots))}" if roots else ""
         raise DataError(
-            f"there is no run with scores in {', '.join(map(str, roots)) or 'no folder at all'}: "
-            "give folders that `polarbear run` has made, or one above them"
+            f"there is no run with scores{where}: give folders that `polarbear run` has made, or "
+            "one above them"
         )
     benchmark = _one_benchmark(runs)
     return Runs(benchmark, group_runs(_same_tasks(runs)), split)
@@ -150,7 +151,9 @@ def _fill(
         if row.shape != (after + 1,):
             raise ValueError(f"by_task {name} has {row.size} values after task {after}")
     for name, value in values.items():
-        scores.setdefault(name, np.full(len(scores["pw_jaccard"]), np.nan))[after] = value
+        if name not in scores:
+            scores[name] = np.full(len(scores["pw_jaccard"]), np.nan)
+        scores[name][after] = value
     for name, row in rows.items():
         if name in by_task:
             by_task[name][after, : after + 1] = row

@@ -1,0 +1,223 @@
+"""Make a whole report: every figure and table that the runs allow, the page, and an index."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+
+from polarbear.errors import DataError, unknown_name
+from polarbear.report import figures
+from polarbear.report.figures_confusion import confusion, confusion_full
+from polarbear.report.gallery import gallery, side_by_side
+from polarbear.report.groups import Runs
+from polarbear.report.options import Options
+from polarbear.report.river import river
+from polarbear.report.style import FORMATS, Drawing, save, styled
+from polarbear.report.tables import Table, save_table
+from polarbear.report.tables_results import result_tables
+from polarbear.report.tables_statistics import statistics_tables
+
+log = logging.getLogger("polarbear")
+
+Draw = Callable[[Runs, Options], list[Drawing]]
+
+Part = Callable[[], list["Made"]]
+
+FIGURES: Mapping[str, Draw] = {
+    "average-pw-js": figures.average_pw_js,
+    "average-jaccard": figures.average_jaccard,
+    "per-task": figures.per_task,
+    "forgetting": figures.forgetting,
+    "questions": figures.questions,
+    "confusion": confusion,
+    "confusion-full": confusion_full,
+    "memory": figures.memory,
+    "hierarchy": figures.hierarchy,
+    "river": river,
+    "gallery": gallery,
+    "side-by-side": side_by_side,
+}
+TABLES: Mapping[str, Callable[[Runs, Options], list[Table]]] = {
+    "results": lambda runs, options: result_tables(runs, paper=options.paper),
+    "statistics": statistics_tables,
+}
+PAGE = "polarbear.report.page"
+
+
+@dataclass(frozen=True)
+class Made:
+    """One thing a report has: its name, what it shows, and its files."""
+
+    name: str
+    kind: str
+    caption: str
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a part has made, or why it was left out."""
+
+    made: tuple[Made, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was made, and what was left out with the reason."""
+
+    folder: Path
+    made: tuple[Made, ...]
+    left_out: Mapping[str, str]
+
+    @property
+    def page(self) -> Path | None:
+        """The HTML page, where there is one."""
+        return next((one.files[0] for one in self.made if one.kind == "page"), None)
+
+
+def build_report(
+    runs: Runs,
+    out: str | Path,
+    options: Options | None = None,
+    *,
+    formats: Sequence[str] = FORMATS,
+    only: Sequence[str] = (),
+    jobs: int = 1,
+    say: Callable[[str], None] = lambda name: None,
+) -> Report:
+    """Write figures, tables, the page and ``contents.md`` into a folder.
+
+    ``only`` names the figures to draw (default: all); ``jobs`` is the number of processes.
+    ``say`` hears the name of each part that is done. What the runs do not allow, such as
+    confusion without predictions, is left out and the report says why.
+    """
+    out, options = Path(out), options or Options()
+    _check(runs, options, formats, only)
+    parts = _parts(runs, out, options, formats, only)
+    results: dict[str, Result] = {}
+    for name, result in _results(list(parts.items()), jobs):
+        say(name)
+        results[name] = result
+    made = [one for name in parts for one in results[name].made]
+    left_out = {name: results[name].reason for name in parts if results[name].reason}
+    report = Report(out, tuple(made), left_out)
+    _write_contents(report, runs)
+    return report
+
+
+def _results(parts: Sequence[tuple[str, Part]], jobs: int) -> Iterator[tuple[str, Result]]:
+    """Make the parts; with several jobs, in bundles, since each carries all runs along."""
+    if jobs <= 1:
+        for part in parts:
+            yield from _make([part])
+        return
+    # One more than twice as many: so the two longest, confusion-full and gallery, come apart.
+    bundles = [parts[first :: 2 * jobs + 1] for first in range(2 * jobs + 1)]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        begun = [pool.submit(_make, bundle) for bundle in bundles if bundle]
+        for future in as_completed(begun):
+            yield from future.result()
+
+
+def _make(parts: Sequence[tuple[str, Part]]) -> list[tuple[str, Result]]:
+    results = []
+    for name, part in parts:
+        try:
+            results.append((name, Result(tuple(part()))))
+        except DataError as error:
+            log.info("%s left out: %s", name, error)
+            results.append((name, Result((), str(error))))
+    return results
+
+
+def draw(name: str, runs: Runs, options: Options | None = None) -> list[Drawing]:
+    """Draw one figure by name; some are several drawings."""
+    if name not in FIGURES:
+        raise unknown_name("figure", name, FIGURES)
+    with styled():
+        return FIGURES[name](runs, options or Options())
+
+
+def _check(runs: Runs, options: Options, formats: Sequence[str], only: Sequence[str]) -> None:
+    options.check(runs)
+    for kind, given, valid in (("format", formats, FORMATS), ("figure", only, FIGURES)):
+        for name in given:
+            if name not in valid:
+                raise unknown_name(kind, name, valid)
+    with styled():
+        pass  # says at once that matplotlib is missing
+
+
+def _parts(
+    runs: Runs, out: Path, options: Options, formats: Sequence[str], only: Sequence[str]
+) -> dict[str, Part]:
+    parts: dict[str, Part] = {}
+    for name in only or FIGURES:
+        parts[name] = partial(_figures, name, runs, out / "figures", options, formats)
+    for name in TABLES:
+        parts[f"tables: {name}"] = partial(_tables, name, runs, out / "tables", options)
+    if find_spec(PAGE) is not None:
+        parts["page"] = partial(_page, runs, out, options)
+    return parts
+
+
+def _figures(
+    name: str, runs: Runs, folder: Path, options: Options, formats: Sequence[str]
+) -> list[Made]:
+    return [
+        Made(one.name, "figure", one.caption, tuple(save(one, folder, formats)))
+        for one in draw(name, runs, options)
+    ]
+
+
+def _tables(name: str, runs: Runs, folder: Path, options: Options) -> list[Made]:
+    return [
+        Made(one.name, "table", one.caption, tuple(save_table(one, folder)))
+        for one in TABLES[name](runs, options)
+    ]
+
+
+def _page(runs: Runs, out: Path, options: Options) -> list[Made]:
+    file: Path = import_module(PAGE).write_page(runs, out, root=options.root)
+    return [Made("page", "page", "All of it to look through, in one file.", (file,))]
+
+
+def _write_contents(report: Report, runs: Runs) -> None:
+    """Write an index for people and one for programs."""
+    lines = [f"# Report on {runs.benchmark}", "", *_about(runs)]
+    for kind in ("page", "figure", "table"):
+        lines += [_line(one, report.folder) for one in report.made if one.kind == kind]
+    if report.left_out:
+        lines += ["", "Left out:", ""]
+        lines += [f"- {name}: {reason}" for name, reason in report.left_out.items()]
+    report.folder.mkdir(parents=True, exist_ok=True)
+    (report.folder / "contents.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    content = {
+        "benchmark": runs.benchmark,
+        "groups": {group.name: [str(run.path) for run in group.runs] for group in runs.groups},
+        "made": {one.name: [_relative(f, report.folder) for f in one.files] for one in report.made},
+        "left_out": dict(report.left_out),
+    }
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    (report.folder / "contents.json").write_text(text, encoding="utf-8")
+
+
+def _about(runs: Runs) -> list[str]:
+    groups = ", ".join(f"{group.title} ({group.count})" for group in runs.groups)
+    return [f"{runs.count} runs, {runs.split} images: {groups}.", ""]
+
+
+def _line(one: Made, folder: Path) -> str:
+    links = ", ".join(f"[{file.suffix[1:]}]({_relative(file, folder)})" for file in one.files)
+    return f"- **{one.name}** ({links}): {one.caption}"
+
+
+def _relative(file: Path, folder: Path) -> str:
+    return file.relative_to(folder).as_posix()

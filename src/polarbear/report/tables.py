@@ -1,0 +1,106 @@
+"""A table and its three forms: Markdown, LaTeX (booktabs) and CSV."""
+
+import csv
+import io
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+#: Characters that mean something in LaTeX, and how to write them.
+LATEX = MappingProxyType(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{sign: "\\" + sign for sign in "&%$#_{}"},
+        "±": r"$\pm$",
+        "÷": r"$\div$",
+        "–": "--",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a table, and whether it is one of the best."""
+
+    text: str
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a name, which is that of its files; ``records`` is what its CSV holds."""
+
+    name: str
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    records: tuple[tuple[object, ...], ...] = field(default=(), repr=False)
+
+    def markdown(self) -> str:
+        """Give the table as Markdown, with the caption above it."""
+        lines = [self.head, ("---",) + ("---:",) * (len(self.head) - 1)]
+        lines += [tuple(_bold(cell, "**{}**") for cell in row) for row in self.rows]
+        body = "\n".join("| " + " | ".join(_pipes(text) for text in line) + " |" for line in lines)
+        return f"{self.caption}\n\n{body}\n"
+
+    def latex(self) -> str:
+        """Give the table as LaTeX for the package booktabs."""
+        lines = [
+            " & ".join(_bold(Cell(latex_text(c.text), c.bold), r"\textbf{{{}}}") for c in row)
+            + r" \\"
+            for row in self.rows
+        ]
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{latex_text(self.caption)}}}",
+                rf"\label{{tab:{self.name}}}",
+                rf"\begin{{tabular}}{{l{'r' * (len(self.head) - 1)}}}",
+                r"\toprule",
+                " & ".join(map(latex_text, self.head)) + r" \\",
+                r"\midrule",
+                *lines,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+                "",
+            ]
+        )
+
+    def csv(self) -> str:
+        """Give the table's numbers in full, one a line where there are several in a cell."""
+        out = io.StringIO()
+        cells = [self.head, *(tuple(cell.text for cell in row) for row in self.rows)]
+        csv.writer(out, lineterminator="\n").writerows(self.records or cells)
+        return out.getvalue()
+
+
+def latex_text(text: str) -> str:
+    r"""Write text so that LaTeX prints it as it is.
+
+    >>> latex_text("50 % of r_jk")
+    '50 \\% of r\\_jk'
+    """
+    return re.sub(".", lambda sign: LATEX.get(sign[0], sign[0]), text)
+
+
+def save_table(table: Table, folder: Path) -> list[Path]:
+    """Write a table in its three forms; give the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    forms = {"md": table.markdown(), "tex": table.latex(), "csv": table.csv()}
+    files = [folder / f"{table.name}.{form}" for form in forms]
+    for file, text in zip(files, forms.values(), strict=True):
+        file.write_text(text, encoding="utf-8", newline="\n")
+    return files
+
+
+def _bold(cell: Cell, form: str) -> str:
+    return form.format(cell.text) if cell.bold else cell.text
+
+
+def _pipes(text: str) -> str:
+    return text.replace("|", r"\|")
