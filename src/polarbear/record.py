@@ -10,6 +10,7 @@ Two calls beside the loop, and ``polarbear runs`` and the report show it among t
 """
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +126,10 @@ def _finish(folder: RunFolder, done: set[int]) -> None:
     manifest = folder.manifest()
     tasks = manifest["settings"]["tasks"] or len(manifest["classes"])
     if done >= set(range(tasks)):
+        began = (folder.path / "manifest.json").stat().st_mtime
+        facts = {"tasks": tasks, "seconds": time.time() - began}
         with writing(folder.path):
-            write_json(folder.path / "finished.json", {"tasks": tasks})
+            write_json(folder.path / "finished.json", facts)
 
 
 def _benchmark(stream: Stream) -> str:

@@ -1,0 +1,129 @@
+"""Prints one table: an epoch through each adapter beside the library's own way with CIFAR-100.
+
+    python bench/adapters.py --cifar-root DIR                # DIR holds cifar-100-python/
+    python bench/adapters.py --cifar-root DIR --also PYTHON  # PYTHON has libraries not here
+
+Ours: all 22 training sets of IIRC-CIFAR, one after the other, 46,160 images with label matrices.
+Theirs: the 50,000 images of CIFAR-100 as one set of arrays with class numbers, in memory already.
+Both shuffled, in batches of 128, timed by turns in one process, after one epoch to warm up. The
+authors' package ``iirc==1.0.1`` goes through its own 22 training sets in the same run, as tensors,
+with two worker processes.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from adapter_ways import CASES, Data, Epoch, authors_epoch
+from setup import cell, figure, installed, load, machine, pin_to_cores
+
+TURNS = 5
+PACKAGES = (
+    *("polarbear", "iirc", "numpy", "torch", "tensorflow_cpu", "tensorflow", "jax", "grain"),
+    *("datasets", "avalanche-lib", "continuum"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cifar-root", default=os.environ.get("POLARBEAR_DATA", "data"))
+    parser.add_argument("--also", action="append", default=[], help="another Python to measure in")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        answer = ask(arguments.measure, arguments.cifar_root)
+        print(json.dumps(answer))
+        return
+    print_table([sys.executable, *arguments.also], arguments.cifar_root)
+
+
+def print_table(pythons: list[str], root: str) -> None:
+    pin_to_cores()
+    print(machine(), *(run(python, "versions", root) for python in pythons), load(), sep="\n")
+    theirs = run(next(p for p in pythons if run(p, "has iirc", root)), "authors", root)
+    print(f"\niirc 1.0.1, 22 training sets as tensors: {cell(theirs, 'images/s')}\n")
+    print("| library | ours | images/s | its own way | images/s | ratio | to iirc 1.0.1 |")
+    print("|---|---|--:|---|--:|--:|--:|", flush=True)
+    for number, (library, our_way, its_way, _, _) in enumerate(CASES):
+        python = next((p for p in pythons if run(p, f"has {library}", root)), None)
+        if python is None:
+            print(f"| {library} | {our_way} | | {its_way} | | skipped: {library} is absent | |")
+            continue
+        ours, own = run(python, str(number), root)
+        ratios = [a / b for a, b in zip(ours, own, strict=True)]
+        beside = f"{median(ratios):.2f}× ({min(ratios):.2f}–{max(ratios):.2f})"
+        print(
+            f"| {library} | {our_way} | {span(ours)} | {its_way} | {span(own)} | {beside} "
+            f"| {median(ours) / median(theirs):.0f}× |",
+            flush=True,
+        )
+    print(f"\n{load()}")
+
+
+def span(values: list[float]) -> str:
+    return f"{figure(median(values))} ({figure(min(values))}–{figure(max(values))})"
+
+
+def run(python: str, what: str, root: str) -> Any:
+    command = [python, str(Path(__file__)), "--cifar-root", root, "--measure", what]
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    ended = subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | quiet,
+    )
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def ask(what: str, root: str) -> Any:
+    """Answer one question of the table, in a process of its own."""
+    if what == "versions":
+        found = [f"{name} {metadata.version(name)}" for name in PACKAGES if installed(name)]
+        return ", ".join(found)
+    if what.startswith("has "):
+        return find_spec(what.removeprefix("has ")) is not None
+    complete_torchvision()
+    data = Data.of(root)
+    if what == "authors":
+        return by_turns(authors_epoch(data, root), turns=2)[0]
+    *_, ours, own = CASES[int(what)]
+    return by_turns(ours(data), own(data))
+
+
+def by_turns(*epochs: Epoch, turns: int = TURNS) -> list[list[float]]:
+    """Images a second of each, one after the other, again and again."""
+    rates: list[list[float]] = [[] for _ in epochs]
+    for turn in range(turns + 1):
+        for epoch, found in zip(epochs, rates, strict=True):
+            start = time.perf_counter()
+            images = epoch()
+            if turn:
+                found.append(images / (time.perf_counter() - start))
+    return rates
+
+
+def complete_torchvision() -> None:
+    """Name two operators that torchvision's CUDA build lacks beside a CPU build of torch."""
+    if not find_spec("torchvision"):
+        return
+    import torch
+
+    if torch.version.cuda is None:
+        library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+        globals()["_kept"] = library
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""A stream as an Avalanche benchmark: one experience a task."""
+
+from typing import Any
+
+from polarbear.adapters.missing import missing
+from polarbear.adapters.pytorch import Transform, ViewDataset
+from polarbear.stream import Stream, View
+
+
+def benchmark(
+    stream: Stream, *, transform: Transform | None = None, eval_transform: Transform | None = None
+) -> Any:
+    """Give a benchmark with the streams ``train``, ``valid`` and ``test``, an experience a task.
+
+    A sample is (image, target): uint8 (3, h, w), or what the transform makes of it, and float32
+    (c,), a column for every class of the stream in its order of arrival, 0 for those still to
+    come, so that replay can mix tasks. ``train_stream[j]`` and ``valid_stream[j]`` have the labels
+    of task j alone. ``test_stream[j]`` is what to predict after task j: the test images of tasks
+    0 to j, each once, with all their labels among the classes seen by then. The first
+    ``len(stream[j].seen)`` columns of the predictions are what ``Evaluator.add`` takes.
+    ``transform`` is for training, ``eval_transform`` for the others and for Avalanche's own
+    evaluation.
+    """
+    try:
+        from avalanche.benchmarks import benchmark_from_datasets
+    except ImportError as error:
+        raise missing("Avalanche", "avalanche") from error
+    views = {
+        "train": [task.train for task in stream],
+        "valid": [task.valid for task in stream],
+        "test": [stream.test(after=task.index) for task in stream],
+    }
+    groups = {"train": (transform, None), "eval": (eval_transform, None)}
+    made = {
+        name: [_dataset(stream, view, groups, evaluated=name != "train") for view in of_split]
+        for name, of_split in views.items()
+    }
+    return benchmark_from_datasets(**made)
+
+
+def _dataset(stream: Stream, view: View, groups: dict[str, Any], evaluated: bool) -> Any:
+    from avalanche.benchmarks.utils import AvalancheDataset
+    from avalanche.benchmarks.utils.transform_groups import TransformGroups
+
+    plain = ViewDataset(stream, view, width=len(stream.classes))
+    if not any(transform for transform, _ in groups.values()):
+        return AvalancheDataset([plain])
+    transformed = AvalancheDataset([plain], transform_groups=TransformGroups(groups))
+    return transformed.eval() if evaluated else transformed
