@@ -28,7 +28,8 @@ def arrays(stream: Stream, view: View) -> Pair:
     >>> images.shape, labels.shape
     ((352, 32, 32, 3), (352, 11))
     """
-    return _on_device(*Samples.of(stream, view)[:])
+    images, labels = _on_device(*Samples.of(stream, view)[:])
+    return images, labels
 
 
 class Batches:
@@ -67,9 +68,10 @@ class Batches:
 
     def _batch(self, places: Ints) -> Pair:
         if self._placed is None:
-            return _on_device(*self.samples[places])
-        taken: Pair = _take()(*self._placed, places)
-        return taken
+            images, labels = _on_device(*self.samples[places])
+        else:
+            images, labels = _take()(*self._placed, places)
+        return images, labels
 
 
 def _placed(samples: Samples) -> tuple["jax.Array", ...]:
@@ -77,7 +79,7 @@ def _placed(samples: Samples) -> tuple["jax.Array", ...]:
     return _on_device(images, samples.table, samples.leaf)
 
 
-def _on_device(*arrays: NDArray[Any]) -> Any:
+def _on_device(*arrays: NDArray[Any]) -> tuple["jax.Array", ...]:
     return tuple(_jax().numpy.asarray(array) for array in arrays)
 
 
