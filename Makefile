@@ -1,6 +1,7 @@
 # Two commands set everything up on a fresh machine; each keeps its own environment.
 #   make demo   train four methods on the embedded benchmark and report on them (CPU, minutes)
 #   make test   style, types and every test
+#   make test-adapters   the adapters for other libraries, with these libraries (5 GB)
 #   make docs   the documentation, into build/docs
 #   make figures   the pictures in docs/, from runs/demo and from results/
 PYTHON ?= python3
@@ -28,6 +29,12 @@ figures: demo
 	cp build/figures/iirc-cifar/figures/average-pw-js.svg docs/figures/iirc-cifar-average-pw-js.svg
 	cp build/figures/iirc-cifar/tables/results-beside-paper.md docs/figures/iirc-cifar-results.md
 
+# Every adapter with its real library, 5 GB in two environments: Avalanche and Continuum need
+# torchvision, whose compiled part does not load beside a CPU build of torch.
+test-adapters: $(VENVS)/adapters/ready $(VENVS)/avalanche/ready
+	$(VENVS)/adapters/bin/python -m pytest tests/adapters -k "not (avalanche or continuum)"
+	$(VENVS)/avalanche/bin/python -m pytest tests/adapters -k "avalanche or continuum"
+
 check: $(VENVS)/test/ready
 	$(VENVS)/test/bin/ruff check .
 	$(VENVS)/test/bin/ruff format --check .
@@ -54,4 +61,14 @@ $(VENVS)/test/ready: pyproject.toml
 $(VENVS)/docs/ready: pyproject.toml
 	$(PYTHON) -m venv --clear $(VENVS)/docs
 	$(VENVS)/docs/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@
+
+$(VENVS)/adapters/ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(VENVS)/adapters
+	$(VENVS)/adapters/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,datasets,jax,torchmetrics]' tensorflow-cpu pytest iirc==1.0.1
+	touch $@
+
+$(VENVS)/avalanche/ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(VENVS)/avalanche
+	$(VENVS)/avalanche/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[avalanche,cli,continuum]' pytest
 	touch $@

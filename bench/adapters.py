@@ -62,7 +62,7 @@ def print_table(pythons: list[str], root: str) -> None:
         beside = f"{median(ratios):.2f}× ({min(ratios):.2f}–{max(ratios):.2f})"
         print(
             f"| {library} | {our_way} | {span(ours)} | {its_way} | {span(own)} | {beside} "
-            f"| {median(ours) / median(theirs):.0f}× |",
+            f"| {figure(median(ours) / median(theirs))}× |",
             flush=True,
         )
     print(f"\n{load()}")

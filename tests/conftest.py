@@ -3,9 +3,12 @@
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from polarbear.benchmarks import _REGISTRY
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
@@ -21,6 +24,15 @@ def _once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if base.name.startswith("popen-") else base
     return shared / name
+
+
+@pytest.fixture(autouse=True)
+def _registered_as_before() -> Iterator[None]:
+    """Whatever benchmarks a test registers are gone after it."""
+    before = dict(_REGISTRY)
+    yield
+    _REGISTRY.clear()
+    _REGISTRY.update(before)
 
 
 @pytest.fixture(scope="session")
