@@ -8,7 +8,7 @@ PYTHON ?= python3
 SHELL := bash
 VENVS := .venvs
 
-.PHONY: demo test docs figures check fix clean
+.PHONY: demo test test-adapters docs figures check fix clean
 
 demo: $(VENVS)/demo/ready
 	$(VENVS)/demo/bin/python examples/demo.py

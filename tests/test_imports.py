@@ -35,6 +35,7 @@ CORE = (
     "polarbear.methods.registry",
     "polarbear.predictions",
     "polarbear.presets",
+    "polarbear.record",
     "polarbear.report.page",
     "polarbear.report.read",
     "polarbear.runs",

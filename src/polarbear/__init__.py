@@ -6,6 +6,7 @@ from polarbear.check import CheckError, check_hierarchy, check_stream
 from polarbear.evaluate import Evaluator
 from polarbear.hierarchy import Hierarchy
 from polarbear.predictions import read_predictions, save_predictions
+from polarbear.record import start_run, write_scores
 from polarbear.schedule import Schedule
 from polarbear.scores import ScoreTable
 from polarbear.split import SplitRule
@@ -32,4 +33,6 @@ __all__ = [
     "read_predictions",
     "register",
     "save_predictions",
+    "start_run",
+    "write_scores",
 ]

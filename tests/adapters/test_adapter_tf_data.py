@@ -27,6 +27,9 @@ def test_a_seed_shuffles_anew_each_time_and_gives_every_image_once(
     assert not np.array_equal(first, second)
     assert not np.array_equal(first, rows)
     assert np.array_equal(np.unique(first, axis=0), np.unique(rows, axis=0))
+    place = {row.tobytes(): number for number, row in enumerate(rows)}
+    moved = [abs(place[row.tobytes()] - number) for number, row in enumerate(first)]
+    assert np.mean(moved) > len(view) / 5  # over the whole view: a third on average
     again = dataset(stream, view, 100, seed=3)
     assert np.array_equal(next(iter(again))[0].numpy().reshape(100, -1), first[:100])
 
