@@ -152,7 +152,7 @@ def test_statistics_without_data_count_classes_alone(tmp_path: Path) -> None:
 
 
 def test_a_benchmark_that_is_not_registered_has_no_statistics(tmp_path: Path) -> None:
-    summary(tmp_path / "zoo" / "er" / "order-0.json", [0.5, 0.4])
-    with pytest.raises(DataError, match=r"not registered here .unknown benchmark 'zoo'"):
+    summary(tmp_path / "unheard-of" / "er" / "order-0.json", [0.5, 0.4])
+    with pytest.raises(DataError, match=r"not registered here .unknown benchmark 'unheard-of'"):
         statistics_tables(read_runs(tmp_path), Options())
     assert math.isclose(read_runs(tmp_path).groups[0].mean("pw_jaccard")[1], 0.4)
