@@ -32,8 +32,9 @@ SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
 class FolderIndex:
     """Which image files there are, class by class.
 
-    ``classes`` are the class folders, sorted; ``counts`` (c,) their files; ``names`` the file
-    names, row by row.
+    ``classes`` are the class folders, sorted; ``counts`` (c,) their files. Rows are numbered class
+    by class, in the order of the sorted file names. ``listed`` are these names, or each class's
+    names as they were listed: rows and labels need counts alone, so sorting waits for a name.
 
     >>> index = FolderIndex.from_listing({"lamp": ["2.png", "1.png"], "bus": ["7.png"]}, "data")
     >>> index.classes, index.leaf.tolist(), index.path(1).as_posix()
@@ -43,7 +44,7 @@ class FolderIndex:
     folder: Path
     classes: tuple[str, ...]
     counts: Ints = field(repr=False)
-    names: FileNames = field(repr=False)
+    listed: FileNames | tuple[str, ...] = field(repr=False)
 
     @classmethod
     def from_listing(
@@ -62,7 +63,7 @@ class FolderIndex:
                 f"no image in {_some(empty)} of {folder}: add images ({', '.join(SUFFIXES)}), "
                 "or remove the folder and its class"
             )
-        return cls(folder, classes, frozen(counts), FileNames(os.fsencode("".join(parts))))
+        return cls(folder, classes, frozen(counts), tuple(parts))
 
     def __len__(self) -> int:
         """Count the images."""
@@ -72,6 +73,13 @@ class FolderIndex:
     def leaf(self) -> Ints:
         """The class of each row as a number of ``classes``: (n,)."""
         return frozen(np.repeat(np.arange(len(self.classes)), self.counts))
+
+    @cached_property
+    def names(self) -> FileNames:
+        """The file names, row by row."""
+        if isinstance(self.listed, FileNames):
+            return self.listed
+        return FileNames.of(name for part in self.listed for name in sorted(part.split("\0")[:-1]))
 
     def name(self, row: int) -> str:
         """Give an image's file name."""
@@ -197,8 +205,8 @@ def _numbers(index: FolderIndex, leaves: tuple[str, ...]) -> Ints:
 
 
 def _joined_names(folder: Path, names: Iterable[str]) -> str:
-    """The sorted file names, a zero byte after each; an error names a file that is no image."""
-    names = sorted(names)
+    """The file names, a zero byte after each; an error names a file that is no image."""
+    names = list(names)
     joined = "\0".join([*names, ""])
     # Counting one suffix in the joined text is 20 times faster than looking at each name.
     suffix = Path(names[0]).suffix if names else ""
@@ -206,7 +214,7 @@ def _joined_names(folder: Path, names: Iterable[str]) -> str:
     if plain and not joined.startswith(".") and "\0." not in joined:
         return joined
     visible = [name for name in names if not name.startswith(".")]
-    stray = [name for name in visible if not name.lower().endswith(SUFFIXES)]
+    stray = sorted(name for name in visible if not name.lower().endswith(SUFFIXES))
     if stray:
         raise DataError(
             f"{folder} holds {_some(stray)}, which is no image: a class folder holds images alone "
