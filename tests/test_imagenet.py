@@ -221,3 +221,10 @@ class TestRealImages:
         np.testing.assert_array_equal(order, reference_file_order(leaf, numbers, hierarchy))
         with pytest.raises(DataError, match=r"\(train\) lacks 1 of the classes: 'n00000001'"):
             open_imagenet(packed, Hierarchy.flat([*sorted(cil_sequence()), "n00000001"]))
+
+
+def test_absent_data_are_refused_with_how_to_get_them(hierarchy, tmp_path) -> None:
+    with pytest.raises(
+        DataError, match=r"does not exist\. ImageNet .*train/<wnid>"
+    ):
+        open_imagenet(tmp_path / "nowhere", hierarchy)
