@@ -224,7 +224,5 @@ class TestRealImages:
 
 
 def test_absent_data_are_refused_with_how_to_get_them(hierarchy, tmp_path) -> None:
-    with pytest.raises(
-        DataError, match=r"does not exist\. ImageNet .*train/<wnid>"
-    ):
+    with pytest.raises(DataError, match=r"does not exist\. ImageNet .*train/<wnid>"):
         open_imagenet(tmp_path / "nowhere", hierarchy)
