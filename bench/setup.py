@@ -52,7 +52,7 @@ def cases(work: Workload) -> tuple[Case, ...]:
     return (
         Case(
             "cifar",
-            "iirc-cifar ready from official files, their checksums checked by polarbear alone",
+            "iirc-cifar ready from official files, which polarbear has verified before",
             (7, 7),
             memory=True,
             more=("cifar_unchecked", "– checked by neither"),
