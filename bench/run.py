@@ -1,7 +1,7 @@
 """Wall time of whole runs, split into what they spend it on.
 
-    python bench/run.py --root data --method er --orders 0            # one run alone
-    python bench/run.py --root data --method er --orders 0 1 2 3 4 5 6 7 8 9 --out runs
+    python bench/run.py er:0 --root data                           # one run alone
+    python bench/run.py er:0-9 agem:0,3 --root data --out runs     # a fleet
 
 On a GPU a step's time is the device's, so training and in-task validation are counted together;
 what one epoch's validation takes is measured apart.
@@ -12,7 +12,7 @@ import json
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 
 from polarbear.benchmarks import load
 from polarbear.engine import session
-from polarbear.engine.fleet import Job, run_fleet
+from polarbear.engine.fleet import Job, Outcome, run_fleet
 from polarbear.engine.graphed import GraphedTask
 from polarbear.engine.learner import Learner
 from polarbear.engine.trainer import Trainer
@@ -45,36 +45,58 @@ def clocked(owner: Any, name: str, part: str) -> None:
     setattr(owner, name, outer)
 
 
+def chosen(spec: str) -> Iterator[tuple[str, int]]:
+    """Read ``er:0-9`` or ``agem:0,3`` as pairs of a method and an order."""
+    method, _, orders = spec.partition(":")
+    for part in (orders or "0").split(","):
+        first, _, last = part.partition("-")
+        for order in range(int(first), int(last or first) + 1):
+            yield method, order
+
+
+def job(method: str, order: int, args: argparse.Namespace) -> Job:
+    settings = settings_for(method, args.benchmark, order=order, keep_scores=True, **args.settings)
+    folder = args.out / method / f"order-{order}"
+
+    def prepare(shared: Any) -> session.Prepared:
+        if (folder / "manifest.json").exists():
+            return session.reopen(folder, root=args.root, shared=shared)
+        return session.begin(settings, folder, root=args.root, shared=shared)
+
+    return Job(str(folder), prepare)
+
+
+def report_run(name: str, outcome: Outcome, args: argparse.Namespace) -> None:
+    """Show how a run ended and write its summary."""
+    folder = RunFolder(Path(name))
+    if not outcome.finished:
+        print(name, f"unfinished {outcome.error!r}", flush=True)
+        return
+    print(name, f"{folder.seconds():.0f} s", folder.table().r.round(3), flush=True)
+    if args.results:
+        settings = folder.manifest()["settings"]
+        stream = load(settings["benchmark"], settings["order"], args.root)
+        summary = summarise(folder, stream)
+        write_json(result_path(args.results, summary), summary)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", help="METHOD:ORDERS, such as er:0-9 or agem:0,3")
     parser.add_argument("--root", default="data")
     parser.add_argument("--benchmark", default="iirc-cifar")
-    parser.add_argument("--method", nargs="+", default=["er"])
-    parser.add_argument("--orders", nargs="+", type=int, default=[0])
     parser.add_argument("--out", type=Path, default=Path("runs/bench"))
     parser.add_argument("--results", type=Path)
     parser.add_argument("--settings", type=json.loads, default={})
+    parser.add_argument("--at-once", type=int)
     args = parser.parse_args()
     clocked(Trainer, "_evaluate", "evaluation after each task")
     clocked(Learner, "remember", "memory")
     clocked(session, "_save", "checkpoints")
     clocked(GraphedTask, "__init__", "capturing graphs")
-    jobs = []
-    for method in args.method:
-        for order in args.orders:
-            settings = settings_for(
-                method, args.benchmark, order=order, keep_scores=True, **args.settings
-            )
-            folder = args.out / method / f"order-{order}"
-
-            def prepare(shared: Any, settings: Any = settings, folder: Path = folder) -> Any:
-                if (folder / "manifest.json").exists():
-                    return session.reopen(folder, root=args.root, shared=shared)
-                return session.begin(settings, folder, root=args.root, shared=shared)
-
-            jobs.append(Job(str(folder), prepare))
+    jobs = [job(method, order, args) for spec in args.runs for method, order in chosen(spec)]
     began = time.perf_counter()
-    outcomes = run_fleet(jobs, save_every=60)
+    run_fleet(jobs, at_once=args.at_once, on_end=lambda n, o: report_run(n, o, args))
     total = time.perf_counter() - began
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
     print(f"{device}, PyTorch {torch.__version__}: {len(jobs)} runs in {total:.0f} s")
@@ -83,15 +105,6 @@ def main() -> None:
         print(f"  {part:32} {seconds:8.1f} s {100 * seconds / total:5.1f} %")
     if torch.cuda.is_available():
         print(f"  peak GPU memory {torch.cuda.max_memory_allocated() / 1e9:.1f} GB")
-    for name, outcome in outcomes.items():
-        folder = RunFolder(Path(name))
-        r = folder.table().r
-        print(name, "finished" if outcome.finished else f"unfinished {outcome.error!r}", r.round(3))
-        if args.results and outcome.finished:
-            settings = folder.manifest()["settings"]
-            stream = load(settings["benchmark"], settings["order"], args.root)
-            summary = summarise(folder, stream)
-            write_json(result_path(args.results, summary), summary)
 
 
 if __name__ == "__main__":

@@ -53,9 +53,13 @@ class Member:
 
 
 def run_fleet(
-    jobs: Sequence[Job], *, at_once: int | None = None, save_every: float = 60.0
+    jobs: Sequence[Job],
+    *,
+    at_once: int | None = None,
+    save_every: float = 60.0,
+    on_end: Callable[[str, Outcome], None] | None = None,
 ) -> dict[str, Outcome]:
-    """Run all jobs; gives how each ended.
+    """Run all jobs; gives how each ended, and calls ``on_end`` with it while the others go on.
 
     At most ``at_once`` go side by side: by default ten where there is a GPU, else one.
     """
@@ -75,6 +79,8 @@ def run_fleet(
                 if ended is not None:
                     outcomes[member.name] = ended
                     members.remove(member)
+                    if on_end is not None:
+                        on_end(member.name, ended)
     return outcomes
 
 

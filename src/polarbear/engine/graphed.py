@@ -27,7 +27,7 @@ from polarbear.engine.pool import Pool
 
 log = logging.getLogger("polarbear")
 
-WARM_UP = 2  # steps before a capture, so that libraries have chosen their kernels
+WARM_UP = 2  # steps before the first capture, so that libraries have chosen their kernels
 
 
 @contextmanager
@@ -144,6 +144,10 @@ class GraphedTask:
         self.done.record()
         self.ended = True
 
+    def has_ended(self) -> bool:
+        """Whether the device has come to the end of the epoch; asks without waiting."""
+        return bool(self.done.query())  # type: ignore[no-untyped-call]
+
     def loss_values(self, steps: int) -> NDArray[np.float64]:
         """Give the losses of the epoch's first steps: (steps,)."""
         if self.ended:
@@ -192,7 +196,7 @@ class GraphedTask:
         pool = torch.cuda.graph_pool_handle()
         # A search for the fastest kernels pays for the shape of nearly all steps alone.
         with _searching_for_kernels():
-            self.full_step = self._graph(lambda: self._train(self.size), pool)
+            self.full_step = self._graph(lambda: self._train(self.size), pool, WARM_UP)
         self.partial_step = self._graph(lambda: self._train(rest), pool) if rest else None
         self.validation = self._graph(self._validate, pool)
         self.host_losses = torch.empty_like(self.losses, device="cpu").pin_memory()
@@ -201,12 +205,12 @@ class GraphedTask:
         stream.synchronize()
         self._put_back(before)
 
-    def _graph(self, work: Any, pool: Any) -> torch.cuda.CUDAGraph:
+    def _graph(self, work: Any, pool: Any, warm_up: int = 1) -> torch.cuda.CUDAGraph:
         outer = torch.cuda.current_stream(self.device)
         side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         side.wait_stream(outer)
         with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
+            for _ in range(warm_up):
                 self.step.zero_()
                 work()
             self.optimiser.zero_grad(set_to_none=True)

@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from polarbear.engine import fused
+
 
 class Head(Protocol):
     """Turns features into one score for each seen class."""
@@ -28,14 +30,18 @@ class Model(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.head = head
+        self.fused = False
         self.compiled_batch: int | None = None
 
     def features(self, images: Tensor) -> Tensor:
         """Give features (n, d) of images (n, 3, h, w).
 
-        Batches of ``compiled_batch`` images go through ``torch.compile``; others, such as an
-        epoch's last, are not worth compiling for.
+        If asked for, networks that have fused kernels go through these. Of the others, batches of
+        ``compiled_batch`` images go through ``torch.compile``; other batches, such as an epoch's
+        last, are not worth compiling for.
         """
+        if self.fused and fused.suits(self.backbone, images):
+            return fused.features(self.backbone, images)
         if len(images) == self.compiled_batch:
             return _compiled()(self.backbone, images)
         return _call(self.backbone, images)

@@ -170,6 +170,7 @@ def build_learner(
     width, classes = feature_width(backbone), len(stream.classes)
     head = build_head(method_class.head, width, classes, settings.seed)
     model = Model(backbone, head)
+    model.fused = settings.fused
     model.compiled_batch = settings.batch_size if settings.compile else None
     machine.place(model)
     return Learner(

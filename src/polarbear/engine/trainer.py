@@ -29,6 +29,8 @@ from polarbear.stream import Stream, View
 
 log = logging.getLogger("polarbear")
 
+STEPS_A_TURN = 64  # captured steps queued before other runs have their turn
+
 
 class DivergedError(PolarbearError):
     """A loss that is no number any more."""
@@ -146,17 +148,23 @@ class Trainer:
             yield self.progress
 
     def _graphed_epoch(self, epoch: Epoch) -> Iterator[Progress]:
-        """Queue the epoch's steps; between them a caller can queue those of other runs."""
+        """Queue the epoch's steps; while the device works, a caller can queue other runs' epochs.
+
+        A turn queues many steps, so that the device has work while another run has its turn.
+        """
         graphed, p = cast(GraphedTask, self.graphed), self.progress
         graphed.start(epoch, p.plateau.rate, p.step, self.losses)
         for step in range(p.step, graphed.steps):
             graphed.queue_step(step)
             self.progress = replace(p, step=step + 1)
-            yield self.progress
+            if self.progress.step % STEPS_A_TURN == 0:
+                yield self.progress
         graphed.queue_end()
         if p.epoch + 1 < self.settings.epochs_of(p.task):
             self._planned = {p.epoch + 1: self._plan_epoch(p.epoch + 1)}
         yield self.progress
+        while not graphed.has_ended():
+            yield self.progress
 
     def _graph(self, epoch: Epoch) -> bool:
         """Capture the task's steps, where that can be and is not done yet."""
