@@ -27,14 +27,18 @@ def make_run(
     done: int | None = None,
     level: float = 0.5,
     predictions: bool = False,
+    root: str | None = None,
     **settings: Any,
 ) -> Path:
-    """Write a run that has come through ``done`` tasks, with scores drawn around ``level``."""
+    """Write a run that has come through ``done`` tasks, with scores drawn around ``level``.
+
+    ``predictions`` of a benchmark that is not embedded need its data, in ``root``.
+    """
     classes = find(benchmark).schedule(order).tasks
     if method == "joint":
         classes = (tuple(name for task in classes for name in task),)
     asked = replace(Settings(method, benchmark, order, seed), **settings)
-    manifest = {"format": 1, "settings": asked.to_dict(), "root": None, "classes": classes}
+    manifest = {"format": 1, "settings": asked.to_dict(), "root": root, "classes": classes}
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     done = len(classes) if done is None else done
@@ -44,7 +48,8 @@ def make_run(
     if predictions:
         for after in range(done):
             moment = len(find(benchmark).schedule(order)) - 1 if method == "joint" else after
-            RunFolder(folder).save_predictions(after, answers_like(order, moment, random))
+            truth = loaded(benchmark, order, root).test(moment).targets
+            RunFolder(folder).save_predictions(after, nearly(truth, random))
     if done == len(classes):
         (folder / "finished.json").write_text('{"seconds": 1.0}')
     return folder
@@ -63,15 +68,18 @@ def _line(random: np.random.Generator, after: int, split: str, level: float) -> 
     return {"after": after, "split": split, "scores": scores, "by_task": by_task}
 
 
-def answers_like(order: int, after: int, random: np.random.Generator) -> Bools:
+def nearly(truth: Bools, random: np.random.Generator) -> Bools:
     """The truth with one label in fifty turned round: (n, s)."""
-    truth = shapes(order).test(after).targets
     return truth ^ (random.random(truth.shape) < 0.02)
 
 
 @cache
+def loaded(benchmark: str, order: int, root: str | None = None) -> Stream:
+    return load(benchmark, order, root)
+
+
 def shapes(order: int) -> Stream:
-    return load("iirc-shapes", order)
+    return loaded("iirc-shapes", order)
 
 
 def summary(file: Path, r: Iterable[float | None], **more: Any) -> Path:

@@ -1,5 +1,6 @@
 """The whole report: its files, what it leaves out, its options and its messages."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from polarbear.cli import main
 from polarbear.errors import PolarbearError, UnknownNameError
 from polarbear.report import build
-from polarbear.report.build import FIGURES, build_report
+from polarbear.report.build import BY_METHOD, FIGURES, build_report
 from polarbear.report.options import Options, chosen_pair
 from polarbear.report.read import read_runs
 from synthetic_runs import make_run, summary
@@ -29,7 +30,11 @@ def test_everything_is_made_and_listed(tmp_path: Path) -> None:
     heard: list[str] = []
     runs = read_runs(tmp_path / "runs")
     report = build_report(runs, tmp_path / "out", formats=("svg",), say=heard.append)
-    assert heard == [*FIGURES, "tables: results", "tables: statistics"]
+    parts = {
+        name: [f"{name}: {method}" for method in ("ER", "LUCIR")] if name in BY_METHOD else [name]
+        for name in FIGURES
+    }
+    assert heard == [*itertools.chain(*parts.values()), "tables: results", "tables: statistics"]
     assert set(report.left_out) == {"memory"}
     for one in report.made:
         assert all(file.stat().st_size > 100 for file in one.files)
@@ -95,6 +100,9 @@ def test_the_best_two_are_compared_unless_named(tmp_path: Path) -> None:
         make_run(tmp_path / method, method, level=level)
     groups = list(read_runs(tmp_path).groups)
     assert [g.name for g in chosen_pair(Options(), groups)] == ["lucir", "er"]
+    make_run(tmp_path / "joint", "incremental-joint", level=0.9)
+    groups = list(read_runs(tmp_path).groups)
+    assert [g.name for g in chosen_pair(Options(), groups)] == ["lucir", "er"]  # no bound
     named = Options(compare=("finetune", "lucir"))
     assert [g.name for g in chosen_pair(named, groups)] == ["finetune", "lucir"]
 

@@ -1,12 +1,18 @@
 """Figures show the numbers of the runs: data in the axes, labels, colours, files."""
 
+import base64
+import io
+import itertools
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from polarbear.errors import DataError, UnknownNameError
-from polarbear.report.answers import answers
+from polarbear.report.answers import answers, comparable_runs
 from polarbear.report.build import draw
 from polarbear.report.figures_confusion import confusion_shares
 from polarbear.report.gallery import chosen_rows, labels_of
@@ -28,6 +34,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
             make_run(folder, method, order, level=level, predictions=order == 0)
     make_run(root / "joint", "joint", level=0.8)
     return read_runs(root)
+
+
+def cells(image: Any, size: int) -> np.ndarray:
+    """The values of a picture, of which each is many equal pixels: (size, size) or with colours."""
+    pixels = np.asarray(image.get_array())
+    times = len(pixels) // size
+    kept = pixels[::times, ::times]
+    np.testing.assert_array_equal(pixels, kept.repeat(times, axis=0).repeat(times, axis=1))
+    return kept
 
 
 def lines(axes: object) -> dict[str, np.ndarray]:
@@ -61,6 +76,45 @@ def test_colours_and_markers_tell_ten_groups_apart(runs: Runs) -> None:
     assert len({line.get_color() for line in drawn}) == len(runs.groups)
     assert list(colours(runs.groups).values()) == [line.get_color() for line in drawn]
     assert list(markers(runs.groups).values()) == [line.get_marker() for line in drawn]
+
+
+#: What a full lack of green or red cones makes of linear colours (Machado and others, 2009).
+SIGHT = {
+    "all": np.eye(3),
+    "no green": np.array(
+        [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    ),
+    "no red": np.array(
+        [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    ),
+}
+
+
+def linear(colour: str) -> np.ndarray:
+    parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def lab(light: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of linear sRGB: distances are about what eyes see."""
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
+    x, y, z = np.cbrt(to_xyz @ light.clip(1e-3, 1) / np.array([0.9505, 1.0, 1.089]))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_colour_blind_readers_tell_the_colours_apart(sight: str) -> None:
+    seen = [lab(SIGHT[sight] @ linear(colour)) for colour in COLOURS]
+    pairs = itertools.combinations(seen, 2)
+    assert min(float(np.linalg.norm(one - other)) for one, other in pairs) > 15
+
+
+def test_every_colour_stands_out_from_paper() -> None:
+    weights = np.array([0.2126, 0.7152, 0.0722])
+    contrast = [1.05 / (float(weights @ linear(colour)) + 0.05) for colour in COLOURS]
+    assert min(contrast) > 2
 
 
 def test_per_task_is_the_diagonal(runs: Runs) -> None:
@@ -119,10 +173,19 @@ def test_memory_shows_each_size(tmp_path: Path) -> None:
         make_run(tmp_path / str(size), memory_per_class=size, level=level)
     runs = read_runs(tmp_path)
     left, right = draw("memory", runs)[0].figure.axes
-    assert list(lines(left)) == [f"{size} a class (1 run)" for size in (5, 20, 100)]
+    assert list(lines(left)) == [f"{size} (1 run)" for size in (5, 20, 100)]
     ends = right.collections[-1].get_offsets()[:, 1]
     np.testing.assert_array_equal(ends, [group.mean("pw_jaccard")[6] for group in runs.groups])
     assert [tick.get_text() for tick in right.get_xticklabels()] == ["5", "20", "100"]
+
+
+def test_bands_are_inside_the_axes(tmp_path: Path) -> None:
+    for order, level in ((0, 0.2), (1, 0.7)):
+        make_run(tmp_path / str(order), order=order, level=level)
+    runs = read_runs(tmp_path)
+    highest = float((runs.groups[0].mean("pw_jaccard") + runs.groups[0].std("pw_jaccard")).max())
+    assert 0.75 < highest < 1
+    assert draw("average-pw-js", runs)[0].figure.axes[0].get_ylim()[1] > highest
 
 
 def test_hierarchy_counts_subclasses(runs: Runs) -> None:
@@ -139,9 +202,11 @@ def test_confusion_is_drawn_beside_the_truth(runs: Runs) -> None:
     named = run.predictions(6)
     assert named is not None
     truth = confusion_shares(view.targets, view.targets)
-    np.testing.assert_array_equal(grid[1].images[0].get_array(), truth)
+    np.testing.assert_array_equal(cells(grid[1].images[0], 36), truth)
     expected = confusion_shares(named, view.targets)
-    np.testing.assert_array_equal(grid[3].images[0].get_array(), expected)
+    np.testing.assert_array_equal(cells(grid[3].images[0], 36), expected)
+    names = [drawing.figure.get_supxlabel(), drawing.figure.get_supylabel()]
+    assert [name.split(" (")[0] for name in names] == ["label given", "a label the images carry"]
     assert [axes.get_ylabel() for axes in grid[::2]] == ["ground truth", "ER", "iCaRL-norm"]
     assert "Without joint: no predictions" in drawing.caption
 
@@ -158,7 +223,30 @@ def test_confusion_in_full_names_every_label_in_order_of_arrival(runs: Runs) -> 
             "bold" if tree.children(name) else "normal" for name in classes
         ]
     assert right.get_title() == "ER, after task 6"
-    assert left.images[0].get_array().shape == (36, 36)
+    truth = shapes(0).test(6).targets
+    np.testing.assert_array_equal(cells(left.images[0], 36), confusion_shares(truth, truth))
+
+
+def test_confusion_in_full_after_each_task_asked_for(runs: Runs) -> None:
+    drawings = draw("confusion-full", runs, Options(tasks=(1, 5)))
+    assert [d.name for d in drawings] == [
+        f"confusion-{method}-after-{task}" for method in ("er", "icarl-norm") for task in (1, 5)
+    ]
+    assert drawings[0].figure.axes[1].get_title() == "ER, after task 1"
+
+
+def test_no_format_loses_cells_of_a_matrix(runs: Runs, tmp_path: Path) -> None:
+    """At 72 points an inch, a small matrix of many labels would lose rows and columns."""
+    (svg,) = save(draw("confusion", runs)[0], tmp_path, ("svg",))
+    packed = re.findall(r'base64,\s*([^"]+)"', svg.read_text(encoding="utf-8"))
+    sizes = [Image.open(io.BytesIO(base64.b64decode(one))).size for one in packed]
+    # Three rows after tasks 0, 1, 5 and 6: each a whole number of pixels a label.
+    labels = [len(shapes(0).test(after).classes) for after in (0, 1, 5, 6)]
+    squares = [size for size in sizes if size[0] == size[1]]
+    assert len(squares) == 3 * 4
+    for place, (width, _) in enumerate(squares):
+        assert width % labels[place % 4] == 0
+        assert width >= 512
 
 
 def test_kinds_of_labels() -> None:
@@ -198,10 +286,23 @@ def test_the_river_flows_from_the_superclass_on(runs: Runs) -> None:
     assert river.above[-1] == pytest.approx(given.named[mine, column].mean())
     panels = draw("river", runs, options)[0].figure.axes
     assert [axes.get_title() for axes in panels] == ["ER", "iCaRL-norm"]
-    assert [text.get_text() for text in panels[0].texts] == ["+1", "+3"]
+    assert [text.get_text() for text in panels[0].texts] == ["1", "3"]
+    assert panels[0].figure.get_suptitle() == "test images of “square”"
     assert len(panels[0].collections) >= len(KINDS)
     with pytest.raises(UnknownNameError, match="unknown superclass 'sqare': did you mean 'square'"):
         draw("river", runs, Options(superclass="sqare"))
+
+
+@pytest.mark.parametrize("name", ["river", "forgetting"])
+def test_panels_above_an_empty_place_have_numbers(tmp_path: Path, name: str) -> None:
+    for method in ("er", "lucir", "agem"):
+        make_run(tmp_path / method, method, predictions=True)
+    (drawing,) = draw(name, read_runs(tmp_path), Options(tasks=(0, 1, 2)))
+    drawing.figure.draw_without_rendering()
+    shown = [axes for axes in drawing.figure.axes if axes.get_visible()]
+    numbered = [any(tick.label1.get_visible() for tick in a.xaxis.get_major_ticks()) for a in shown]
+    assert numbered == [False, True, True]
+    assert [axes.get_xlabel() != "" for axes in shown] == numbered
 
 
 def test_the_gallery_marks_right_wrong_and_missing_labels(runs: Runs) -> None:
@@ -221,6 +322,7 @@ def test_the_gallery_marks_right_wrong_and_missing_labels(runs: Runs) -> None:
             assert {*said.right, *said.wrong} == {*classes[given.named[place[0]]]}
             assert {*said.right, *said.missing} == {*classes[given.view.targets[place[0]]]}
             written += [f"✓ {tree.title(name)}" for name in said.right]
+    written.append("✓ right")  # what the mark means
     drawings = draw("gallery", runs)
     assert [d.name for d in drawings] == ["gallery-er", "gallery-icarl-norm"]
     (axes,) = drawings[0].figure.axes
@@ -228,7 +330,7 @@ def test_the_gallery_marks_right_wrong_and_missing_labels(runs: Runs) -> None:
     assert sorted(t for t in texts if t.startswith("✓")) == sorted(written)
     assert len(axes.images) == 6
     shown = shapes(0).images("test")[rows[:1]][0]
-    np.testing.assert_array_equal(axes.images[0].get_array(), shown)
+    np.testing.assert_array_equal(cells(axes.images[0], len(shown)), shown)
 
 
 def test_two_methods_side_by_side(runs: Runs) -> None:
@@ -260,13 +362,29 @@ def test_figures_are_left_out_where_their_data_are_missing(tmp_path: Path) -> No
 def test_damaged_predictions_and_absent_data_are_told(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "a", predictions=True)
     (folder / "predictions" / "after_6.npz").write_bytes(b"no zip")
-    with pytest.raises(DataError, match="the predictions after task 6 are damaged"):
+    with pytest.raises(DataError, match=r"the predictions are damaged: .*after_6\.npz"):
         draw("confusion", read_runs(tmp_path))
     cifar = make_run(tmp_path / "b", benchmark="iirc-cifar", done=1) / "predictions"
     cifar.mkdir()
     np.savez(cifar / "after_0.npz", bits=np.zeros(1, np.uint8), shape=np.array([2, 3]))
     with pytest.raises(DataError, match="nowhere"):
         draw("confusion", read_runs(tmp_path / "b"), Options(root=tmp_path / "nowhere"))
+
+
+def test_a_damaged_file_takes_only_its_own_run_away(tmp_path: Path) -> None:
+    for name, method, seed in (("a", "er", 1), ("b", "er", 2), ("c", "lucir", 1)):
+        make_run(tmp_path / name, method, seed=seed, predictions=True)
+    runs = read_runs(tmp_path)
+    whole = tmp_path / "a" / "predictions" / "after_3.npz"
+    whole.write_bytes(whole.read_bytes()[:50])
+    assert [(group.name, run.seed) for group, run in comparable_runs(runs)] == [
+        ("er", 2),
+        ("lucir", 1),
+    ]
+    (tmp_path / "b" / "predictions" / "after_0.npz").write_bytes(b"no zip")
+    (drawing,) = draw("confusion", runs)
+    assert [axes.get_ylabel() for axes in drawing.figure.axes[:8:4]] == ["ground truth", "LUCIR"]
+    assert "Without ER: no predictions" in drawing.caption
 
 
 def test_files_are_of_their_format_and_the_same_each_time(runs: Runs, tmp_path: Path) -> None:

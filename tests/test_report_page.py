@@ -29,6 +29,7 @@ from polarbear.report.read import read_runs
 from polarbear.runs import RunFolder
 from polarbear.scores import BY_TASK
 from polarbear.stream import Stream
+from synthetic_runs import summary
 
 TEN = (
     *("finetune", "er", "er-infinite", "mask-seen", "agem"),
@@ -406,6 +407,18 @@ def test_unfinished_runs_are_shown_as_far_as_they_are(browser: Any, tmp_path: Pa
         assert "0 of 1" in page.inner_text("#results tbody")
         page.wait_for_selector("#confusion .notice")
         assert site.errors == []
+
+
+def test_the_papers_curves_are_there_and_can_be_asked_for(browser: Any, tmp_path: Path) -> None:
+    summary(tmp_path / "runs" / "iirc-cifar" / "er" / "order-0.json", [0.5] * 22)
+    runs = read_runs(tmp_path / "runs")
+    for asked in (False, True):
+        with opened(browser, write_page(runs, tmp_path / str(asked), paper=asked)) as site:
+            box, dashed = site.page.locator("#paper"), site.page.locator("[data-paper='ER']")
+            assert (box.is_checked(), dashed.count()) == (asked, int(asked))
+            box.click()
+            assert dashed.count() == int(not asked)
+            assert site.errors == []
 
 
 def test_a_finger_reads_values_too(browser: Any, file: Path) -> None:

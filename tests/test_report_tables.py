@@ -98,6 +98,22 @@ def test_the_paper_stands_beside_ours(tmp_path: Path) -> None:
     assert beside.head == ("task", "ER", "ER, paper")
     assert [cell.text for cell in beside.rows[21]] == ["21", "0.50", "0.13 (0.005)"]
     assert not any(t.name == "results-jaccard" for t in table.values())
+    lines = beside.csv().splitlines()
+    assert lines[0] == "task,method,mean,std,runs,paper mean,paper std"
+    assert lines[22] == "21,er,0.5,,1,0.13,0.005"
+
+
+def test_a_wide_table_shrinks_and_a_long_one_breaks() -> None:
+    short, long = (
+        Table("t", "c", ("x", "y"), ((Cell("a"), Cell("1")),) * n).latex() for n in (50, 51)
+    )
+    assert r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%" in short
+    assert short.count(r"\begin{tabular}") == short.count(r"\end{tabular}}") == 1
+    assert short.count("{") == short.count("}")
+    assert r"\begin{table}" not in long
+    assert long.count(r"x & y \\") == 2  # on the first page and on those after it
+    assert long.index(r"\endfirsthead") < long.index(r"\endhead") < long.index("a & 1")
+    assert long.count("{") == long.count("}")
 
 
 def test_tables_in_three_forms(tmp_path: Path) -> None:

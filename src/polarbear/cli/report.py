@@ -46,7 +46,7 @@ Compare = Annotated[
     arg(
         metavar="METHOD METHOD",
         help="Two methods to show side by side.",
-        help_behavior_hint="(default: the two with the best scores)",
+        help_behavior_hint="(default: the two with the best scores, bounds aside)",
     ),
 ]
 Figures = Annotated[

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from zipfile import BadZipFile
+from zipfile import BadZipFile, is_zipfile
 
 from polarbear.arrays import Bools
 from polarbear.benchmarks import find, load
@@ -12,7 +12,6 @@ from polarbear.errors import DataError
 from polarbear.hierarchy import Hierarchy
 from polarbear.report.groups import Group, Run, Runs
 from polarbear.report.options import known_hierarchy
-from polarbear.runs import RunFolder
 from polarbear.schedule import Schedule
 from polarbear.stream import Stream, View
 
@@ -55,23 +54,24 @@ def answers(run: Run, after: int, root: str | Path | None = None) -> Answers:
     return Answers(run, after, stream, view, named)
 
 
-def with_predictions(group: Group) -> Run | None:
-    """Give the group's first run that kept predictions after each of its tasks, or None."""
-    return next((run for run in group.runs if _kept(run)), None)
-
-
-def comparable_runs(runs: Runs) -> list[tuple[Group, Run]]:
+def comparable_runs(runs: Runs, *, damaged: bool = False) -> list[tuple[Group, Run]]:
     """Give a run with predictions of each group, all of one class order.
 
     The class order is the one that most groups have; groups without such a run are left out.
+    A run with a damaged file counts as one without predictions, unless ``damaged``.
     """
     kept = [(group, run) for group in runs.groups for run in group.runs if _kept(run)]
     if not kept:
         raise DataError("no run has kept its predictions")
     having: dict[tuple[str, ...], dict[str, tuple[Group, Run]]] = {}
     for group, run in kept:
-        having.setdefault(_arrival(run), {}).setdefault(group.name, (group, run))
-    return list(max(having.values(), key=len).values())
+        groups = having.setdefault(_arrival(run), {})
+        if group.name not in groups and (damaged or _broken(run) is None):
+            groups[group.name] = (group, run)
+    most = max(having.values(), key=len)
+    if not most:
+        raise DataError(f"the predictions are damaged: {_broken(kept[0][1])}")
+    return list(most.values())
 
 
 def note_of_absent(runs: Runs, chosen: Iterable[tuple[Group, Run]]) -> str:
@@ -101,14 +101,23 @@ def _predictions(run: Run, after: int) -> Bools | None:
     try:
         return run.predictions(after)
     except (OSError, EOFError, BadZipFile, KeyError, ValueError) as error:
+        # NumPy's own words recommend to unpickle what is no array.
         raise DataError(
-            f"{run.path}: the predictions after task {after} are damaged: {error}"
+            f"{run.path}: the predictions after task {after} are damaged ({type(error).__name__})"
         ) from error
 
 
 def _kept(run: Run) -> bool:
-    folder = RunFolder(run.path).path / "predictions"
-    return all((folder / f"after_{run.moment(j)}.npz").is_file() for j in run.done)
+    return all(file.is_file() for file in _files(run))
+
+
+def _files(run: Run) -> list[Path]:
+    return [run.path / "predictions" / f"after_{run.moment(j)}.npz" for j in run.done]
+
+
+def _broken(run: Run) -> Path | None:
+    """Give the first file of predictions that is not whole, without reading what it holds."""
+    return next((file for file in _files(run) if not is_zipfile(file)), None)
 
 
 def _arrival(run: Run) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from polarbear.errors import DataError, unknown_name
 from polarbear.report import figures
+from polarbear.report.answers import comparable_runs
 from polarbear.report.figures_confusion import confusion, confusion_full
 from polarbear.report.gallery import gallery, side_by_side
 from polarbear.report.groups import Runs
@@ -42,6 +43,11 @@ FIGURES: Mapping[str, Draw] = {
     "river": river,
     "gallery": gallery,
     "side-by-side": side_by_side,
+}
+#: Figures with a drawing a method. Each is a part of its own, so that processes share them.
+BY_METHOD: Mapping[str, Callable[[Runs, Options, Sequence[str]], list[Drawing]]] = {
+    "confusion-full": confusion_full,
+    "gallery": gallery,
 }
 TABLES: Mapping[str, Callable[[Runs, Options], list[Table]]] = {
     "results": lambda runs, options: result_tables(runs, paper=options.paper),
@@ -118,8 +124,9 @@ def _results(parts: Sequence[tuple[str, Part]], jobs: int) -> Iterator[tuple[str
         for part in parts:
             yield from _make([part])
         return
-    # One more than twice as many: so the two longest, confusion-full and gallery, come apart.
-    bundles = [parts[first :: 2 * jobs + 1] for first in range(2 * jobs + 1)]
+    # Small bundles, for whoever is done takes the next; large enough to carry the runs few times.
+    number = 4 * jobs + 1
+    bundles = [parts[first::number] for first in range(number)]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         begun = [pool.submit(_make, bundle) for bundle in bundles if bundle]
         for future in as_completed(begun):
@@ -160,7 +167,8 @@ def _parts(
 ) -> dict[str, Part]:
     parts: dict[str, Part] = {}
     for name in only or FIGURES:
-        parts[name] = partial(_figures, name, runs, out / "figures", options, formats)
+        for part, draw_part in _drawn(name, runs).items():
+            parts[part] = partial(_figures, draw_part, runs, out / "figures", options, formats)
     for name in TABLES:
         parts[f"tables: {name}"] = partial(_tables, name, runs, out / "tables", options)
     if find_spec(PAGE) is not None:
@@ -168,12 +176,25 @@ def _parts(
     return parts
 
 
+def _drawn(name: str, runs: Runs) -> dict[str, Draw]:
+    """Give the parts of a figure: itself, or one a method."""
+    if name not in BY_METHOD:
+        return {name: FIGURES[name]}
+    try:
+        groups = [group for group, _ in comparable_runs(runs)]
+    except DataError:
+        return {name: FIGURES[name]}  # which says why it cannot be drawn
+    one: Callable[..., list[Drawing]] = BY_METHOD[name]
+    return {f"{name}: {group.title}": partial(one, only=(group.name,)) for group in groups}
+
+
 def _figures(
-    name: str, runs: Runs, folder: Path, options: Options, formats: Sequence[str]
+    draw_part: Draw, runs: Runs, folder: Path, options: Options, formats: Sequence[str]
 ) -> list[Made]:
+    with styled():
+        drawings = draw_part(runs, options)
     return [
-        Made(one.name, "figure", one.caption, tuple(save(one, folder, formats)))
-        for one in draw(name, runs, options)
+        Made(one.name, "figure", one.caption, tuple(save(one, folder, formats))) for one in drawings
     ]
 
 
@@ -185,7 +206,7 @@ def _tables(name: str, runs: Runs, folder: Path, options: Options) -> list[Made]
 
 
 def _page(runs: Runs, out: Path, options: Options) -> list[Made]:
-    file: Path = import_module(PAGE).write_page(runs, out, root=options.root)
+    file: Path = import_module(PAGE).write_page(runs, out, paper=options.paper, root=options.root)
     return [Made("page", "page", "All of it to look through, in one file.", (file,))]
 
 

@@ -13,6 +13,7 @@ from polarbear.report.figures_curves import (
     draw_curve,
     draw_groups,
     draw_paper,
+    label_outside,
     legend_below,
     legend_beside,
     over_tasks,
@@ -88,7 +89,7 @@ def forgetting(runs: Runs, options: Options) -> list[Drawing]:
         over_tasks(axes, runs.tasks)
         axes.set_title(f"images of task $k$ = {task}")
     panels[0].set_ylim(0, 1.02)
-    _label_outside(grid, "pw-JS  $R_{jk}$")
+    label_outside(grid, "pw-JS  $R_{jk}$")
     legend_below(figure, panels)
     words = caption(runs, "Chosen tasks' images over time") + (
         " A fall is not only forgetting: images get more labels as their subclasses arrive."
@@ -107,7 +108,7 @@ def questions(runs: Runs, options: Options) -> list[Drawing]:
         over_tasks(axes, runs.tasks)
         axes.set_title(meaning, fontsize=7.5)
     panels[0].set_ylim(-0.02, 1.04)
-    _label_outside(grid, "share")
+    label_outside(grid, "share")
     legend_below(figure, panels)
     words = caption(runs, "The paper's questions as numbers") + (
         " High is good on the left and on the right, low in the middle."
@@ -137,25 +138,21 @@ def hierarchy(runs: Runs, options: Options) -> list[Drawing]:
         raise DataError(f"{runs.benchmark} has no superclasses")
     count = {name: int(tree.leaf_counts[tree.index(name)]) for name in tree.superclasses}
     names = sorted(count, key=lambda name: (-count[name], name))
+    titles = [tree.title(name) for name in names]
     many = len(names) > 40
-    figure, axes = new_axes(min(max(COLUMN, 1.2 + 0.19 * len(names)), 11.0), 2.4)
+    # The bars keep their height, however long the longest name below them is.
+    height = 1.7 + (0.055 if many else 0.065) * max(map(len, titles))
+    figure, axes = new_axes(min(max(COLUMN, 1.2 + 0.19 * len(names)), 11.0), height)
     bars = axes.bar(range(len(names)), [count[name] for name in names], color=COLOURS[0])
     axes.bar_label(bars, fontsize=5 if many else 6.5, padding=1, color="#444444")
-    axes.set_xticks(range(len(names)), [tree.title(name) for name in names], rotation=90)
+    axes.set_xticks(range(len(names)), titles, rotation=90)
     axes.tick_params(axis="x", length=0, labelsize=6 if many else 7)
     axes.set_xlim(-0.7, len(names) - 0.3)
-    axes.grid(visible=False, axis="x")
+    axes.grid(visible=False)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.set_ylabel("subclasses")
     words = f"Subclasses of each of the {len(names)} superclasses of {runs.benchmark}."
     return [Drawing("hierarchy", words, figure)]
-
-
-def _label_outside(grid: np.ndarray, y: str) -> None:
-    for axes in grid[:, 0]:
-        axes.set_ylabel(y)
-    for axes in grid[-1, :]:
-        axes.set_xlabel("after task $j$")
 
 
 def _memory_families(runs: Runs) -> list[list[Group]]:
@@ -171,11 +168,11 @@ def _memory_courses(axes: "Axes", groups: Sequence[Group]) -> None:
     for i, group in enumerate(groups):
         mean, std = group.mean("pw_jaccard"), group.std("pw_jaccard")
         runs = f"{group.count} run{'s' if group.count > 1 else ''}"
-        name = f"{_size(group)} a class ({runs})"
+        name = f"{_size(group)} ({runs})"
         draw_curve(axes, mean, std, name, COLOURS[i % 10], MARKERS[i % len(MARKERS)])
     over_tasks(axes, groups[0].tasks)
     axes.set(title=title(groups[0].method), xlabel="after task $j$", ylabel="average pw-JS  $R_j$")
-    axes.legend(title="images kept", alignment="left")
+    axes.legend(title="images kept a class", alignment="left")
 
 
 def _memory_ends(axes: "Axes", groups: Sequence[Group]) -> None:

@@ -93,8 +93,10 @@ def over_tasks(axes: "Axes", tasks: int, *, bottom: float | None = 0.0) -> None:
 
     axes.set_xlim(-0.3 - 0.01 * tasks, tasks - 0.7 + 0.01 * tasks)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True))
-    top = max([1e-9, *(line.get_ydata(orig=True).max() for line in _lines(axes))])
-    axes.set_ylim(bottom, min(1.02, 1.12 * top) if top < 0.9 else 1.02)
+    # Bands count, too; no score is above 1. Without curves the limits are infinite.
+    top = max(1e-9, axes.dataLim.y1) if np.isfinite(axes.dataLim.y1) else 1.0
+    highest = max([0.0, *(line.get_ydata(orig=True).max() for line in _lines(axes))])
+    axes.set_ylim(bottom, min(1.02, max(1.12 * highest, 1.03 * top)) if top < 0.98 else 1.02)
 
 
 def legend_beside(figure: "Figure", axes: "Axes") -> None:
@@ -114,6 +116,17 @@ def legend_below(figure: "Figure", panels: Iterable["Axes"]) -> None:
     figure.legend(
         handles=list(lines.values()), loc="outside lower center", ncols=min(4, len(lines))
     )
+
+
+def label_outside(grid: np.ndarray, y: str) -> None:
+    """Name the axes of panels that share them: y to the left, x below the last one shown."""
+    for axes in grid[:, 0]:
+        axes.set_ylabel(y)
+    for column in grid.T:
+        lowest = [axes for axes in column if axes.get_visible()][-1]
+        lowest.set_xlabel("after task $j$")
+        # Panels above one that is not shown would have no numbers.
+        lowest.tick_params(labelbottom=True)
 
 
 def caption(runs: Runs, what: str) -> str:

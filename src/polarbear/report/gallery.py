@@ -13,7 +13,7 @@ from polarbear.hierarchy import Hierarchy
 from polarbear.report.answers import Answers, answers, comparable_runs, stream_of
 from polarbear.report.groups import Group, Run, Runs
 from polarbear.report.options import Options, chosen_pair
-from polarbear.report.style import MISSING, RIGHT, WRONG, Drawing, new_figure, slug
+from polarbear.report.style import MISSING, RIGHT, WRONG, Drawing, new_figure, show_pixels, slug
 from polarbear.stream import Stream
 
 if TYPE_CHECKING:
@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 IMAGES = 6
 MOMENTS = 7
 #: Inches across: image and truth, a method's name, a moment; and down: a line, a label, the head.
-TRUTH, NAME, CELL = 1.75, 0.8, 0.92
-LINE, STEP, HEAD = 0.58, 0.118, 0.25
+TRUTH, NAME, CELL = 1.85, 0.8, 0.92
+LINE, STEP, HEAD = 0.58, 0.118, 0.36
 #: Letters of a name; a column has no room for more.
 LONGEST = 17
+#: Inches of white around.
+EDGE = 0.04
 #: Labels shown of one image at one moment; the rest is counted.
 SHOWN = 4
+#: What the marks mean, as it stands above the columns.
+MARKS = {"✓ right": RIGHT, "✗ wrong": WRONG, "– not given": MISSING}
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,11 @@ def chosen_rows(stream: Stream, count: int = IMAGES) -> Ints:
     return np.concatenate(first)
 
 
-def gallery(runs: Runs, options: Options) -> list[Drawing]:
-    """Draw test images with the labels each method gives them over time, a figure a method."""
+def gallery(runs: Runs, options: Options, only: Sequence[str] = ()) -> list[Drawing]:
+    """Draw test images with the labels each method gives them over time, a figure a method.
+
+    ``only`` names the groups to draw (default: all).
+    """
     return [
         Drawing(
             f"gallery-{slug(group.name)}",
@@ -74,6 +81,7 @@ def gallery(runs: Runs, options: Options) -> list[Drawing]:
             _draw([(group, run)], options),
         )
         for group, run in comparable_runs(runs)
+        if not only or group.name in only
     ]
 
 
@@ -99,8 +107,8 @@ def _draw(chosen: Sequence[tuple[Group, Run]], options: Options) -> "Figure":
     moments = _moments({j for _, run in chosen for j in run.done}, options)
     left = TRUTH + (NAME if len(chosen) > 1 else 0)
     width, height = left + CELL * len(moments), LINE * len(rows) * len(chosen)
-    figure = new_figure(width, HEAD + height)
-    axes = figure.add_subplot()
+    figure = new_figure(width + 2 * EDGE, HEAD + height + 2 * EDGE, placed=True)
+    axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     for i, row in enumerate(rows):
         _show(axes, LINE * i * len(chosen), [group for group, _ in chosen], stream, int(row), width)
@@ -110,8 +118,16 @@ def _draw(chosen: Sequence[tuple[Group, Run]], options: Options) -> "Figure":
         for number, (_, run) in enumerate(chosen):
             tops = [LINE * (i * len(chosen) + number) for i in range(len(rows))]
             _write_column(axes, at, tops, rows, run, after, options)
-    axes.set(xlim=(0, width), ylim=(height, -HEAD), aspect="auto")
+    _write_marks(axes, left)
+    axes.set(xlim=(-EDGE, width + EDGE), ylim=(height + EDGE, -HEAD - EDGE), aspect="auto")
     return figure
+
+
+def _write_marks(axes: "Axes", left: float) -> None:
+    """Say above the columns what stands where and what the marks mean."""
+    axes.text(LINE, -0.08, "carries (from task)", fontsize=6, fontweight="bold")
+    for place, (text, colour) in enumerate(MARKS.items()):
+        axes.text(left + 0.62 * place, -0.25, text, fontsize=6, color=colour)
 
 
 def _show(
@@ -121,10 +137,10 @@ def _show(
     tree, arrival = stream.hierarchy, stream.schedule.task_of
     size, middle = LINE * 0.88, top + LINE * len(groups) / 2
     side = (0.0, size, middle + size / 2, middle - size / 2)
-    axes.imshow(stream.images("test")[[row]][0], extent=side, interpolation="nearest")
+    show_pixels(axes, stream.images("test")[[row]][0], extent=side)
     true = tree.labels_of(tree.names[stream.test_leaf[row]])
-    words = "\n".join(f"{_short(tree, n, 22)} ({arrival[n]})" for n in true if n in arrival)
-    axes.text(size + 0.08, middle, words, fontsize=6, va="center", linespacing=1.3)
+    words = "\n".join(f"{_short(tree, n, 20)} ({arrival[n]})" for n in true if n in arrival)
+    axes.text(LINE, middle, words, fontsize=6, va="center", linespacing=1.3)
     axes.plot([0, width], [top, top], color="#999999", linewidth=0.7)
     for number, group in enumerate(groups if len(groups) > 1 else ()):
         y = top + LINE * number

@@ -8,6 +8,7 @@ from polarbear.benchmarks import find
 from polarbear.errors import DataError, PolarbearError, UnknownNameError, unknown_name
 from polarbear.hierarchy import Hierarchy
 from polarbear.report.groups import Group, Runs
+from polarbear.report.paper import BOUNDS
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,15 @@ def chosen_moments(options: Options, done: Iterable[int]) -> tuple[int, ...]:
 
 
 def chosen_pair(options: Options, groups: list[Group]) -> tuple[Group, ...]:
-    """Give the two groups to set side by side: those named, else the two with the best scores."""
+    """Give the two groups to set side by side: those named, else the two with the best scores.
+
+    Bounds, which see complete labels or keep every image, come after the methods compared.
+    """
     if options.compare:
         return tuple(group for name in options.compare for group in groups if group.name == name)
-    best = sorted(groups, key=lambda group: -group.runs[0].scores["pw_jaccard"][_last(group)])
-    return tuple(best[:2])
+    return tuple(sorted(groups, key=lambda one: (one.method in BOUNDS, -_end(one)))[:2])
 
 
-def _last(group: Group) -> int:
-    return group.runs[0].done[-1]
+def _end(group: Group) -> float:
+    run = group.runs[0]
+    return float(run.scores["pw_jaccard"][run.done[-1]])

@@ -20,15 +20,20 @@ SCRIPTS = ("state", "curves", "tables", "heat", "matrices", "confusion", "river"
 
 
 def write_page(
-    runs: Runs, out: str | Path, *, images: bool = True, root: str | Path | None = None
+    runs: Runs,
+    out: str | Path,
+    *,
+    images: bool = True,
+    paper: bool = False,
+    root: str | Path | None = None,
 ) -> Path:
     """Write ``index.html`` into the folder ``out`` and give its path.
 
     Confusion matrices, label rivers and images need predictions and the data (in ``root``, or
     where the runs found them); without them, those parts of the page say what is missing.
-    ``images=False`` leaves the pictures out.
+    ``images=False`` leaves the pictures out; ``paper`` shows the paper's curves from the start.
     """
-    text = render(page_data(runs, images=images, root=root))
+    text = render(page_data(runs, images=images, root=root) | {"paper": paper})
     file = Path(out) / "index.html"
     write_whole(file, lambda whole: whole.write(text.encode()))
     return file

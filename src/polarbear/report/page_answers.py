@@ -36,7 +36,7 @@ Packed = list[str | None]
 def answer_data(runs: Runs, *, images: bool = True, root: Root = None) -> dict[str, Any]:
     """Give the page's parts that need predictions, or ``{"missing": why}``."""
     try:
-        chosen = {group.name: run for group, run in comparable_runs(runs)}
+        chosen = {group.name: run for group, run in comparable_runs(runs, damaged=True)}
         stream = stream_of(min(chosen.values(), key=lambda run: run.joint), root)
     except (DataError, OSError) as error:
         log.warning("the page has no confusion matrices, rivers and images: %s", error)

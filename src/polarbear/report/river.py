@@ -9,6 +9,7 @@ import numpy as np
 from polarbear.arrays import Bools, Floats
 from polarbear.errors import DataError
 from polarbear.report.answers import Answers, answers, comparable_runs, note_of_absent, stream_of
+from polarbear.report.figures_curves import label_outside
 from polarbear.report.groups import Group, Run, Runs
 from polarbear.report.options import Options, named_superclass
 from polarbear.report.style import PAGE, Drawing, new_figure
@@ -99,10 +100,8 @@ def river(runs: Runs, options: Options) -> list[Drawing]:
         _draw(axes, one, _arrivals(stream, superclass))
         axes.set_title(group.title, pad=11)
     _frame(panels[0], stream, superclass)
-    for axes in grid[:, 0]:
-        axes.set_ylabel("share of images")
-    for axes in grid[-1, :]:
-        axes.set_xlabel("after task $j$")
+    label_outside(grid, "share of images")
+    figure.suptitle(f"test images of “{stream.hierarchy.title(superclass)}”", fontsize=8.5)
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=4, columnspacing=1.2)
     return [Drawing("river", _words(runs, chosen, superclass, stream), figure)]
@@ -160,7 +159,7 @@ def _draw(axes: "Axes", one: River, arrivals: Mapping[int, int]) -> None:
         axes.text(
             task,
             1.02,
-            f"+{count}",
+            str(count),
             transform=axes.get_xaxis_transform(),
             ha="center",
             va="bottom",
@@ -180,6 +179,7 @@ def _words(runs: Runs, chosen: Sequence[tuple[Group, Run]], superclass: str, str
     run, title = chosen[0][1], stream.hierarchy.title(superclass)
     return (
         f"How the test images of the superclass {title!r} are labelled after each task, "
-        f"{runs.benchmark}, order {run.order}, seed {run.seed}. +1: a subclass of it arrives. An "
-        "image with a label from elsewhere or a wrong sibling counts there, whatever else it has."
+        f"{runs.benchmark}, order {run.order}, seed {run.seed}. Dotted: so many of its subclasses "
+        "arrive. An image with a label from elsewhere or a wrong sibling counts there, whatever "
+        "else it has."
     ) + note_of_absent(runs, chosen)

@@ -20,6 +20,9 @@ LATEX = MappingProxyType(
     }
 )
 
+#: Lines that a table on one page may have.
+PAGE_OF_LINES = 50
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -47,29 +50,18 @@ class Table:
         return f"{self.caption}\n\n{body}\n"
 
     def latex(self) -> str:
-        """Give the table as LaTeX for the package booktabs."""
+        """Give the table as LaTeX, made to fit: a wide one shrinks, a long one breaks."""
         lines = [
             " & ".join(_bold(Cell(latex_text(c.text), c.bold), r"\textbf{{{}}}") for c in row)
             + r" \\"
             for row in self.rows
         ]
-        return "\n".join(
-            [
-                r"\begin{table}",
-                r"\centering",
-                rf"\caption{{{latex_text(self.caption)}}}",
-                rf"\label{{tab:{self.name}}}",
-                rf"\begin{{tabular}}{{l{'r' * (len(self.head) - 1)}}}",
-                r"\toprule",
-                " & ".join(map(latex_text, self.head)) + r" \\",
-                r"\midrule",
-                *lines,
-                r"\bottomrule",
-                r"\end{tabular}",
-                r"\end{table}",
-                "",
-            ]
-        )
+        head = " & ".join(map(latex_text, self.head)) + r" \\"
+        columns = "l" + "r" * (len(self.head) - 1)
+        caption, label = rf"\caption{{{latex_text(self.caption)}}}", rf"\label{{tab:{self.name}}}"
+        if len(lines) > PAGE_OF_LINES:
+            return "\n".join(_over_pages(columns, caption, label, head, lines))
+        return "\n".join(_on_a_page(columns, caption, label, head, lines))
 
     def csv(self) -> str:
         """Give the table's numbers in full, one a line where there are several in a cell."""
@@ -77,6 +69,42 @@ class Table:
         cells = [self.head, *(tuple(cell.text for cell in row) for row in self.rows)]
         csv.writer(out, lineterminator="\n").writerows(self.records or cells)
         return out.getvalue()
+
+
+def _on_a_page(columns: str, caption: str, label: str, head: str, lines: list[str]) -> list[str]:
+    """Give a floating table that is at most as wide as the text."""
+    return [
+        "% needs the packages booktabs and graphicx",
+        r"\begin{table}",
+        r"\centering",
+        caption,
+        label,
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        head,
+        r"\midrule",
+        *lines,
+        r"\bottomrule",
+        r"\end{tabular}}",
+        r"\end{table}",
+        "",
+    ]
+
+
+def _over_pages(columns: str, caption: str, label: str, head: str, lines: list[str]) -> list[str]:
+    """Give a table that goes on over pages, its head on each."""
+    return [
+        "% needs the packages booktabs and longtable",
+        rf"\begin{{longtable}}{{{columns}}}",
+        rf"{caption} {label} \\",
+        *(r"\toprule", head, r"\midrule", r"\endfirsthead"),
+        *(r"\toprule", head, r"\midrule", r"\endhead"),
+        *(r"\bottomrule", r"\endfoot"),
+        *lines,
+        r"\end{longtable}",
+        "",
+    ]
 
 
 def latex_text(text: str) -> str:

@@ -86,7 +86,22 @@ def beside_paper(runs: Runs) -> Table | None:
     pairs = [(group.title, f"{title(group.method)}, paper") for group in groups]
     words = f"{caption(runs, 'Average pw-JS after each task')} Beside ours, the paper's."
     head = ("task", *(name for pair in pairs for name in pair))
-    return Table("results-beside-paper", words, head, tuple(rows))
+    return Table("results-beside-paper", words, head, tuple(rows), _records_beside(groups))
+
+
+def _records_beside(groups: Sequence[Group]) -> tuple[tuple[object, ...], ...]:
+    """Give a line a task and method: our numbers in full, the paper's as it prints them."""
+    lines: list[tuple[object, ...]] = [
+        ("task", "method", "mean", "std", "runs", "paper mean", "paper std")
+    ]
+    for group in groups:
+        mean, std, counts = group.mean("pw_jaccard"), group.std("pw_jaccard"), group.counts()
+        theirs = paper_results(group.benchmark)[group.method]
+        for task in range(group.tasks):
+            pair = [full(float(x[task])) for x in (mean, std)]
+            beside = [full(float(x[task])) for x in (theirs.mean, theirs.std)]
+            lines.append((task, group.name, *pair, counts[task], *beside))
+    return tuple(lines)
 
 
 def last_scores(runs: Runs) -> Table:

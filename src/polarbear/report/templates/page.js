@@ -77,6 +77,7 @@ function setUpMetric() {
   byId("metric").addEventListener("change", (event) => set({ metric: event.target.value }));
   options(byId("on-task"), Array.from({ length: TASKS }, (_, task) => [String(task), `task ${task}`]), "0");
   byId("on-task").addEventListener("change", (event) => set({ onTask: Number(event.target.value) }));
+  byId("paper").checked = state.paper;
   byId("paper").addEventListener("change", (event) => set({ paper: event.target.checked }));
   view(["metric"], () => {
     byId("metric").value = state.metric;

@@ -7,10 +7,9 @@ const METHODS = DATA.methods;
 const ANSWERS = DATA.answers;
 const METRIC = Object.fromEntries(DATA.metrics.map((metric) => [metric.id, metric]));
 
-// The figures' colours, told apart by colour-blind eyes; those too pale or too dark for lines on
-// this page have stand-ins. Past the last colour, dashes tell methods apart.
-const ON_LIGHT = { "#F0E442": "#c2ae00" };
-const ON_DARK = { "#0072B2": "#3d9fdb", "#D55E00": "#ee7722", "#009E73": "#1fbf92", "#000000": "#f4f6f8", "#882255": "#d0588c" };
+// The figures' colours, told apart by colour-blind eyes; those too dark for lines on a dark
+// page have stand-ins. Past the last colour, dashes tell methods apart.
+const ON_DARK = { "#0072B2": "#3d9fdb", "#D55E00": "#ee7722", "#009E73": "#1fbf92", "#000000": "#f4f6f8", "#882255": "#d0588c", "#332288": "#9b8cf0", "#661100": "#c99a6b" };
 const DASHES = ["", "7 4", "2 4"];
 const HEAT = {
   light: ["#f5f7f9", "#a9cfe6", "#3b87bd", "#08306b"],
@@ -19,7 +18,7 @@ const HEAT = {
 
 const byId = (id) => document.getElementById(id);
 const theme = () => document.documentElement.dataset.theme;
-const themed = (given) => (theme() === "dark" ? ON_DARK : ON_LIGHT)[given] ?? given;
+const themed = (given) => (theme() === "dark" && ON_DARK[given]) || given;
 const colour = (method) => themed(DATA.colours[method % DATA.colours.length]);
 const dash = (method) => DASHES[Math.floor(method / DATA.colours.length) % DASHES.length];
 
@@ -27,7 +26,7 @@ const state = {
   methods: new Set(METHODS.keys()),
   metric: "pw_jaccard",
   onTask: 0,
-  paper: false,
+  paper: DATA.paper ?? false,
   after: DATA.last,
   left: 0,
   right: METHODS.length - 1,
