@@ -362,9 +362,12 @@ def test_names_and_versions_are_public() -> None:
 
 
 def test_published_files_have_not_been_altered() -> None:
-    """After a change that is meant: ``sha256sum *.json *.toml > SHA256SUMS`` in that folder."""
+    """After a change that is meant: ``sha256sum *.json *.toml */*.csv > SHA256SUMS`` there."""
     lines = (PUBLISHED / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
     expected = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    files = sorted([*PUBLISHED.glob("*.toml"), *PUBLISHED.glob("*.json")])
-    found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    files = [file for kind in ("*.json", "*.toml", "*/*.csv") for file in PUBLISHED.glob(kind)]
+    found = {
+        file.relative_to(PUBLISHED).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+    }
     assert found == expected

@@ -261,14 +261,17 @@ def environment() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    here = Path(__file__).parent
+    """Give this copy's commit; one with changes of its own ends in -dirty, as it is no commit's."""
+    # A copy installed inside another project's repository is not of its commits.
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(*asked: str) -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), *asked]
     try:
-        found = subprocess.run(
-            ["git", "-C", str(here), "rev-parse", "HEAD"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return found.stdout.strip()
