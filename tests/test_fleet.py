@@ -39,7 +39,9 @@ def test_a_failing_run_does_not_take_the_others_along(
         job(tmp_path / "diverges", learning_rate=1e30),
         job(tmp_path / "good"),
     ]
-    outcomes = run_fleet(jobs, at_once=3)
+    told: list[str] = []
+    outcomes = run_fleet(jobs, at_once=3, on_end=lambda name, outcome: told.append(name))
+    assert told == ["unknown", "diverges", "good"]
     assert outcomes["good"].finished
     assert "unknown method" in str(outcomes["unknown"].error)
     assert "lower learning_rate" in str(outcomes["diverges"].error)

@@ -67,44 +67,49 @@ def run_fleet(
     outcomes: dict[str, Outcome] = {}
     shared: SharedPixels = {}
     waiting, members = list(jobs), list[Member]()
+
+    def end(name: str, outcome: Outcome) -> None:
+        outcomes[name] = outcome
+        if on_end is not None:
+            on_end(name, outcome)
+
     with stop_on_signal() as stop:
         while waiting or members:
             while waiting and len(members) < at_once and not stop.is_set():
-                _join(waiting.pop(0), shared, stop, save_every, members, outcomes)
+                job = waiting.pop(0)
+                joined = _join(job, shared, stop, save_every)
+                if isinstance(joined, Member):
+                    members.append(joined)
+                else:
+                    end(job.name, joined)
             if stop.is_set():
-                outcomes |= {job.name: Outcome(False) for job in waiting}
+                for job in waiting:
+                    end(job.name, Outcome(False))
                 waiting = []
             for member in tuple(members):
                 ended = _turn(member)
                 if ended is not None:
-                    outcomes[member.name] = ended
                     members.remove(member)
-                    if on_end is not None:
-                        on_end(member.name, ended)
+                    end(member.name, ended)
     return outcomes
 
 
 def _join(
-    job: Job,
-    shared: SharedPixels,
-    stop: threading.Event,
-    save_every: float,
-    members: list[Member],
-    outcomes: dict[str, Outcome],
-) -> None:
+    job: Job, shared: SharedPixels, stop: threading.Event, save_every: float
+) -> Member | Outcome:
+    """Make a run ready; gives it, or how it ended before it could begin."""
     try:
         prepared = job.prepare(shared)
     except Exception as error:
         log.exception("%s could not begin", job.name)
-        outcomes[job.name] = Outcome(False, error)
-        return
+        return Outcome(False, error)
     device = prepared.learner.machine.device
     stream = None
     if device.type == "cuda":
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(device))
     going = advance(prepared, stop, save_every=save_every, **(job.more or {}))
-    members.append(Member(job.name, going, stream))
+    return Member(job.name, going, stream)
 
 
 def _turn(member: Member) -> Outcome | None:
