@@ -167,14 +167,9 @@ def grain_ours(data: Data) -> Epoch:
 
 
 def grain_plain(data: Data) -> Epoch:
-    import grain
-
     from polarbear.adapters.grain_source import ViewSource
 
-    sets = [
-        grain.MapDataset.source(ViewSource(data.stream, view)).shuffle(seed=0).batch(SIZE)
-        for view in data.views
-    ]
+    sets = [ViewSource(data.stream, view).shuffle(seed=0).batch(SIZE) for view in data.views]
     return lambda: sum(first(one, "image") for one in sets)
 
 
@@ -238,6 +233,27 @@ def avalanche_ours(data: Data) -> Epoch:
     )
 
 
+def avalanche_evaluated(one: Any) -> int:
+    """Go through a data set as Avalanche's strategies do to evaluate."""
+    from torch.utils.data import DataLoader
+
+    return first(DataLoader(one, SIZE, collate_fn=one.collate_fn))
+
+
+def avalanche_eval_own(data: Data) -> Epoch:
+    from avalanche.benchmarks.utils import AvalancheDataset
+
+    whole = AvalancheDataset([tensors(data)])
+    return lambda: avalanche_evaluated(whole)
+
+
+def avalanche_eval_ours(data: Data) -> Epoch:
+    from polarbear.adapters.avalanche import benchmark
+
+    sets = [experience.dataset for experience in benchmark(data.stream).train_stream]
+    return lambda: sum(avalanche_evaluated(one) for one in sets)
+
+
 def continuum_own(data: Data) -> Epoch:
     from continuum import ClassIncremental
     from continuum.datasets import InMemoryDataset
@@ -296,6 +312,13 @@ CASES: tuple[tuple[str, str, str, Callable[[Data], Epoch], Callable[[Data], Epoc
         "AvalancheDataset of tensors",
         avalanche_ours,
         avalanche_own,
+    ),
+    (
+        "avalanche",
+        "the same, in order, as to evaluate",
+        "the same, in order",
+        avalanche_eval_ours,
+        avalanche_eval_own,
     ),
     (
         "continuum",

@@ -15,7 +15,6 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
 import polarbear
-from polarbear.data.source import Images
 from polarbear.record import start_run, write_scores
 
 
@@ -33,7 +32,7 @@ def tensor(images: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
-def train(net: nn.Module, images: Images, task: polarbear.Task, epochs: int, random) -> None:
+def train(net: nn.Module, stream: polarbear.Stream, task: polarbear.Task, epochs: int, random):
     optimiser = torch.optim.SGD(net.parameters(), lr=1.0, momentum=0.9, weight_decay=1e-5)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, 1.0, total_steps=epochs * -(-len(task.train) // 16)
@@ -41,7 +40,7 @@ def train(net: nn.Module, images: Images, task: polarbear.Task, epochs: int, ran
     net.train()
     for _ in range(epochs):
         for batch in np.array_split(random.permutation(len(task.train)), -(-len(task.train) // 16)):
-            x = tensor(images[task.train.rows[batch]])
+            x = tensor(stream.images("train")[task.train.rows[batch]])
             y = torch.from_numpy(task.train.targets[batch]).float()  # (n, seen): new labels alone
             optimiser.zero_grad()
             bce(net(x)[:, : len(task.seen)], y).backward()
@@ -50,9 +49,10 @@ def train(net: nn.Module, images: Images, task: polarbear.Task, epochs: int, ran
 
 
 @torch.no_grad()
-def predict(net: nn.Module, images: Images, view: polarbear.View) -> np.ndarray:
+def predict(net: nn.Module, stream: polarbear.Stream, view: polarbear.View) -> np.ndarray:
     net.eval()
-    scores = [net(tensor(images[rows])) for rows in np.array_split(view.rows, -(-len(view) // 256))]
+    parts = np.array_split(view.rows, -(-len(view) // 256))
+    scores = [net(tensor(stream.images("test")[rows])) for rows in parts]
     return torch.cat(scores)[:, : len(view.classes)].numpy() > 0
 
 
@@ -64,8 +64,8 @@ def main(out: str, epochs: int = 8, tasks: int | None = None, seed: int = 100) -
     folder = start_run(out, stream, method="torch-loop", seed=seed, tasks=tasks, epochs=epochs)
     net = network(len(stream.classes))
     for task in stream[:tasks]:
-        train(net, stream.images("train"), task, epochs * (2 if task.index == 0 else 1), random)
-        named = predict(net, stream.images("test"), stream.test(after=task.index))
+        train(net, stream, task, epochs * (2 if task.index == 0 else 1), random)
+        named = predict(net, stream, stream.test(after=task.index))
         scores = evaluator.add(after=task.index, predictions=named)
         write_scores(folder, evaluator, after=task.index, predictions=named)
         print(f"task {task.index}: R_j {scores['pw_jaccard']:.3f}")

@@ -1,4 +1,7 @@
-"""Libraries that may be absent: their tests skip and name them; `make test-adapters` has all."""
+"""Libraries that may be absent: their tests skip and name them; `make test-adapters` has all.
+
+There an absent library is a failure: `POLARBEAR_ALL_LIBRARIES` says that all must be installed.
+"""
 
 import importlib
 import os
@@ -36,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def needs(library: str) -> ModuleType:
     """Import a library, or skip the test and name what is absent."""
     if find_spec(library) is None:
+        if os.environ.get("POLARBEAR_ALL_LIBRARIES"):
+            pytest.fail(f"{library} is not installed, and here all libraries must be")
         pytest.skip(f"{library} is not installed here: `make test-adapters` has it")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -46,6 +46,52 @@ def test_one_transform_alone_leaves_the_other_images_as_they_are(benchmark, stre
     assert made.test_stream[1].dataset[0][0].max() <= 255
 
 
+def added(image):
+    return image.float() + 1000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda made: made,
+        lambda made: made.subset([5, 3, 8, 1, 200]),
+        lambda made: made.subset(range(50, 60)).subset([9, 4, 2, 0, 1]),
+        lambda made: made.subset([7, 2]).concat(made.subset([0, 6, 3])),
+        lambda made: made.subset([7, 2, 1, 4, 4]).eval(),
+        lambda made: made.replace_current_transform_group((added, None)),
+        lambda made: made.replace_current_transform_group((added, None)).freeze_transforms(),
+        lambda made: made.update_data_attribute("number", numbers(made)),
+    ],
+)
+def test_reading_at_once_is_reading_one_by_one(benchmark, stream: Stream, change) -> None:
+    dataset = change(benchmark(stream).train_stream[1].dataset)
+    places = [4, 0, 1]
+    for found, place in zip(dataset.__getitems__(places), places, strict=True):
+        assert len(found) == len(dataset[place])
+        assert all(np.array_equal(a, b) for a, b in zip(found, dataset[place], strict=True))
+
+
+def numbers(dataset):
+    from avalanche.benchmarks.utils.data_attribute import DataAttribute
+
+    return DataAttribute(list(range(len(dataset))), "number", use_in_getitem=True)
+
+
+def test_a_plain_loader_reads_a_view_at_once(benchmark, stream: Stream, monkeypatch) -> None:
+    """As Avalanche's strategies evaluate."""
+    from torch.utils.data import DataLoader
+
+    from polarbear.adapters.pytorch import ViewDataset
+
+    def refuse(*_):
+        raise AssertionError("an image was read by itself")
+
+    dataset = benchmark(stream).test_stream[1].dataset.eval()
+    monkeypatch.setattr(ViewDataset, "__getitem__", refuse)
+    (images, _), *_ = DataLoader(dataset, batch_size=20, collate_fn=dataset.collate_fn)
+    assert len(images) == 20
+
+
 def test_avalanches_memory_mixes_tasks(benchmark, stream: Stream) -> None:
     from avalanche.benchmarks.utils.data_loader import ReplayDataLoader
     from avalanche.training.storage_policy import ReservoirSamplingBuffer

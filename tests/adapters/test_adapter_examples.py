@@ -1,5 +1,6 @@
 """The whole examples train and end in the score table the engine writes."""
 
+import csv
 import importlib.util
 import json
 import sys
@@ -86,6 +87,37 @@ def test_the_command_line_lists_it(run_of, name: str, capsys: pytest.CaptureFixt
     assert line["score"] == folder.table().r[1]
 
 
+@pytest.fixture(scope="module")
+def engine_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of our own engine, two tasks as well."""
+    from polarbear.engine.session import run
+    from polarbear.presets import settings_for
+
+    folder = tmp_path_factory.mktemp("engine") / "finetune"
+    tiny = settings_for("finetune", "iirc-shapes", epochs=1, first_task_factor=1, tasks=2)
+    assert run(tiny, folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_report_shows_it_beside_the_engine(
+    run_of, library, engine_run: Path, tmp_path: Path, name: str
+) -> None:
+    library("matplotlib")
+    library("tyro")
+    from polarbear.cli import main
+
+    folder, out = run_of(name), tmp_path / "report"
+    what = ["--formats", "png", "--figures", "average-pw-js"]
+    assert main(["report", str(engine_run), str(folder.path), "--out", str(out), *what]) == 0
+    with (out / "tables" / "results-pw-js.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    shown = {line["method"]: line for line in lines}
+    assert set(shown) == {"finetune", EXAMPLES[name][1]}
+    assert (out / "figures" / "average-pw-js.png").stat().st_size > 1000
+    assert EXAMPLES[name][1] in (out / "index.html").read_text(encoding="utf-8")
+
+
 def test_replay_remembers_what_finetuning_forgets(run_of) -> None:
     """After task 1, on the images of task 0."""
     assert run_of("jax_er").table().r_jk[1, 0] > run_of("keras_finetune").table().r_jk[1, 0] + 0.1
@@ -97,6 +129,5 @@ def test_the_torch_loop_is_short_and_uses_the_stream_and_the_evaluator_alone() -
     used = [line for line in code.splitlines() if " polarbear" in line and "import" in line]
     assert used == [
         "import polarbear",
-        "from polarbear.data.source import Images",
         "from polarbear.record import start_run, write_scores",
     ]

@@ -1,5 +1,6 @@
 """JAX arrays and batches, and the Grain source: shuffling by key, shapes, Grain's own tools."""
 
+import pickle
 from itertools import pairwise
 
 import numpy as np
@@ -57,6 +58,35 @@ def test_arrays_are_jaxs_and_work_inside_jit(library, stream) -> None:
     assert (images.dtype, labels.dtype) == (np.uint8, np.float32)
     taken = jax.jit(lambda x, rows: x[rows])(labels, np.array([3, 1]))
     assert np.array_equal(taken, stream[0].train.targets[[3, 1]])
+
+
+def test_the_source_is_a_data_set_of_grains(library, stream) -> None:
+    grain = library("grain")
+    from polarbear.adapters.grain_source import ViewSource
+
+    view = stream[1].train
+    source = ViewSource(stream, view)
+    assert isinstance(source, grain.MapDataset)
+    assert np.array_equal(source[len(view) + 3]["image"], source[3]["image"])  # the next epoch
+    assert [record["label"].argmax() for record in source[2:5]] == [
+        *view.targets[2:5].argmax(axis=1)
+    ]
+    mixed = source.shuffle(seed=0).batch(100)
+    assert [len(batch["image"]) for batch in mixed] == [100, 100, 100, 52]
+    wrapped = grain.MapDataset.source(source).shuffle(seed=0).batch(100)
+    for ours, grains in zip(mixed, wrapped, strict=True):
+        assert np.array_equal(ours["image"], grains["image"])
+        assert np.array_equal(ours["label"], grains["label"])
+
+
+def test_the_source_can_go_to_another_process(library, stream) -> None:
+    library("grain")
+    from polarbear.adapters.grain_source import ViewSource
+
+    source = ViewSource(stream, stream[1].train)
+    back = pickle.loads(pickle.dumps(source))
+    assert len(back) == len(source)
+    assert np.array_equal(back[7]["image"], source[7]["image"])
 
 
 def test_grains_own_loader_takes_the_source(library, stream) -> None:

@@ -20,11 +20,11 @@ ADAPTERS = {
     "pytorch": ("torch", "PyTorch", "torch", ""),
     "tf_data": ("tensorflow", "TensorFlow", "tensorflow", "dataset(stream, view)"),
     "jax_arrays": ("jax", "JAX", "jax", "arrays(stream, view)"),
-    "grain_source": ("grain", "Grain", "jax", "batches(ViewSource(stream, view))"),
+    "grain_source": ("grain", "Grain", "jax", ""),
     "hugging_face": (*HUGGING_FACE, "dataset(stream, view)"),
     "hugging_face_source": (*HUGGING_FACE, "DatasetFiles.of(None, 'image')"),
     "torch_metric": ("torchmetrics", "TorchMetrics", "torchmetrics", ""),
-    "avalanche": ("avalanche", "Avalanche", "avalanche", "benchmark(stream)"),
+    "avalanche": ("avalanche", "Avalanche", "avalanche", ""),
     "continuum": ("continuum", "Continuum", "continuum", ""),
 }
 

@@ -6,7 +6,7 @@ module               gives                                              extra
 pytorch              Dataset and DataLoader                             polarbear[torch]
 tf_data              tf.data.Dataset                                    polarbear[tensorflow]
 jax_arrays           arrays and batches on a device                     polarbear[jax]
-grain_source         a random-access source for Grain                   polarbear[jax]
+grain_source         grain.MapDataset of images or of batches           polarbear[jax]
 hugging_face         datasets.Dataset                                   polarbear[datasets]
 hugging_face_source  two datasets.Dataset as a data source              polarbear[datasets]
 torch_metric         pw-JS as a torchmetrics.Metric                     polarbear[torchmetrics]

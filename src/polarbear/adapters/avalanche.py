@@ -3,8 +3,39 @@
 from typing import Any
 
 from polarbear.adapters.missing import missing
-from polarbear.adapters.pytorch import Transform, ViewDataset
+from polarbear.adapters.pytorch import Sample, Transform, ViewDataset
 from polarbear.stream import Stream, View
+
+try:
+    from avalanche.benchmarks import benchmark_from_datasets
+    from avalanche.benchmarks.utils import AvalancheDataset
+    from avalanche.benchmarks.utils.transform_groups import TransformGroups
+except ImportError as error:
+    raise missing("Avalanche", "avalanche") from error
+
+
+class ViewAvalancheDataset(AvalancheDataset):
+    """Avalanche's data set, read in batches where nothing stands between it and one view."""
+
+    def __getitems__(self, indices: list[int]) -> list[Sample]:
+        """Give several samples at once, as a DataLoader asks."""
+        flat = self._flat_data
+        if not self._is_one_view():
+            return [self[index] for index in indices]
+        places = indices if flat._indices is None else [flat._indices[index] for index in indices]
+        samples: list[Sample] = flat._datasets[0].__getitems__(places)
+        return samples
+
+    def _is_one_view(self) -> bool:
+        flat = self._flat_data
+        current = flat._transform_groups.current_group
+        groups = (flat._transform_groups, flat._frozen_transform_groups)
+        return (
+            len(flat._datasets) == 1
+            and isinstance(flat._datasets[0], ViewDataset)
+            and all(group.transform_groups.get(current) is None for group in groups)
+            and not any(one.use_in_getitem for one in self._data_attributes.values())
+        )
 
 
 def benchmark(
@@ -21,10 +52,6 @@ def benchmark(
     ``transform`` is for training, ``eval_transform`` for the others and for Avalanche's own
     evaluation.
     """
-    try:
-        from avalanche.benchmarks import benchmark_from_datasets
-    except ImportError as error:
-        raise missing("Avalanche", "avalanche") from error
     views = {
         "train": [task.train for task in stream],
         "valid": [task.valid for task in stream],
@@ -39,11 +66,8 @@ def benchmark(
 
 
 def _dataset(stream: Stream, view: View, groups: dict[str, Any], evaluated: bool) -> Any:
-    from avalanche.benchmarks.utils import AvalancheDataset
-    from avalanche.benchmarks.utils.transform_groups import TransformGroups
-
     plain = ViewDataset(stream, view, width=len(stream.classes))
     if not any(transform for transform, _ in groups.values()):
-        return AvalancheDataset([plain])
-    transformed = AvalancheDataset([plain], transform_groups=TransformGroups(groups))
+        return ViewAvalancheDataset([plain])
+    transformed = ViewAvalancheDataset([plain], transform_groups=TransformGroups(groups))
     return transformed.eval() if evaluated else transformed

@@ -9,32 +9,42 @@ from polarbear.adapters.samples import Samples
 from polarbear.arrays import Ints
 from polarbear.stream import Stream, View
 
+try:
+    import grain
+except ImportError as error:
+    raise missing("Grain", "jax") from error
+
 Record = Mapping[str, Any]
 
 
-class ViewSource:
-    """A random-access source: ``source[i]`` is {"image": (h, w, 3) uint8, "label": (s,) float32}.
+class ViewSource(grain.MapDataset):
+    """A ``grain.MapDataset``: ``source[i]`` is {"image": (h, w, 3) uint8, "label": (s,) float32}.
 
-    Grain takes it as it is: ``grain.MapDataset.source(ViewSource(stream, view))``, or as the
-    ``data_source`` of a ``grain.DataLoader``.
+    Shuffle, map and batch it as it is, or give it to a ``grain.DataLoader`` as its
+    ``data_source``. ``grain.MapDataset.source(ViewSource(stream, view))`` gives the same, half as
+    fast: Grain then notes the bytes and the time of every image.
 
     >>> from polarbear import load
     >>> stream = load("iirc-shapes")
-    >>> ViewSource(stream, stream[0].train)[0]["image"].shape
-    (32, 32, 3)
+    >>> source = ViewSource(stream, stream[0].train)
+    >>> source[0]["image"].shape, source.shuffle(seed=0).batch(64)[0]["label"].shape
+    ((32, 32, 3), (64, 6))
     """
 
     def __init__(self, stream: Stream, view: View) -> None:
         """Make a view ready."""
+        super().__init__()
         self.samples = Samples.of(stream, view)
 
     def __len__(self) -> int:
         """Count the images."""
         return len(self.samples)
 
-    def __getitem__(self, index: int) -> Record:
-        """Give an image and its label."""
-        image, label = self.samples[index]
+    def __getitem__(self, index: int | slice) -> Any:
+        """Give an image and its label; from the end on it begins anew, as Grain counts epochs."""
+        if isinstance(index, slice):
+            return self.slice(index)
+        image, label = self.samples[index % len(self.samples)]
         return {"image": image, "label": label}
 
     def __repr__(self) -> str:
@@ -72,9 +82,5 @@ def batches(source: ViewSource, size: int = 128, *, seed: int | None = None, epo
     >>> len(data), data[0]["label"].shape
     (10, (64, 6))
     """
-    try:
-        import grain
-    except ImportError as error:
-        raise missing("Grain", "jax") from error
     samples = source.samples
     return grain.MapDataset.source(BatchSource(samples, samples.order(seed, epoch), size))
