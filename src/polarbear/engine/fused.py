@@ -8,15 +8,19 @@ added up in the order in which the GPU comes to them, so the last bits differ fr
 they do with cuDNN.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from polarbear.engine.fused_launch import (
+    CONVOLVE,
     Gradients,
     Layer,
     Passed,
@@ -26,7 +30,13 @@ from polarbear.engine.fused_launch import (
     normalise,
     sum_gradient,
 )
-from polarbear.engine.nets import CifarResNet, Residual
+from polarbear.engine.nets import CifarResNet, Residual, UncountedBatchNorm, build_backbone
+
+log = logging.getLogger("polarbear")
+
+PARTS = (CifarResNet, Residual, UncountedBatchNorm, nn.Sequential, nn.Conv2d, nn.ReLU, nn.Identity)
+# Elements of the largest maps: offsets have 32 bits, and the last program's overhang.
+REACH = 2**31 - 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,39 +57,118 @@ def suits(backbone: nn.Module, images: Tensor) -> bool:
         and images.is_cuda
         and torch.is_autocast_enabled("cuda")
         and torch.get_autocast_dtype("cuda") == torch.bfloat16
-        and (backbone.training or not torch.is_grad_enabled())
-        and images.shape[2] % 4 == images.shape[3] % 4 == 0
-        and kernels() is not None
+        and not torch.are_deterministic_algorithms_enabled()
+        and gives_gradients(backbone, images)
+        and takes(images)
+        and is_as_built(backbone)
+        and works(images.device, images.shape[2], images.shape[3])
     )
+
+
+def gives_gradients(backbone: nn.Module, images: Tensor) -> bool:
+    """Whether all gradients that may be asked for are there: the parameters', in training."""
+    return not torch.is_grad_enabled() or (backbone.training and not images.requires_grad)
+
+
+def takes(images: Tensor) -> bool:
+    """Whether images have a shape for the kernels: both strides divide it, offsets reach it."""
+    n, colours, height, width = images.shape
+    places = n * height * width
+    # The last maps have 1/16 of the places; a single one has no variance, which PyTorch refuses.
+    return colours == 3 and height % 4 == width % 4 == 0 and 16 < places <= REACH // 32
+
+
+def is_as_built(backbone: nn.Module) -> bool:
+    """Whether a network is as ``cifar_resnet`` built it: no part changed, hooked or frozen."""
+    modules = [*backbone.modules()]
+    norms = {(m.momentum, m.eps) for m in modules if isinstance(m, nn.BatchNorm2d)}
+    return (
+        all(_is_known(m) and m.training == backbone.training for m in modules)
+        and len(norms) == 1
+        and None not in norms.pop()
+    )
+
+
+def _is_known(module: nn.Module) -> bool:
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if type(module) not in PARTS or any(getattr(module, name) for name in hooks):
+        return False
+    if isinstance(module, nn.Conv2d):
+        return module.bias is None and module.out_channels in CONVOLVE
+    return not isinstance(module, Residual) or len(module.layers) == 3
+
+
+@cache
+def works(device: torch.device, height: int, width: int) -> bool:
+    """Whether the kernels compile and run here, tried once; if not, this is said.
+
+    They may not for want of a C compiler, of a folder to write to, or of a new enough Triton.
+    """
+    try:
+        # Older GPUs have no matrix units for bf16; to compile for them takes minutes.
+        if kernels() is None or not _has_bf16(device):
+            return False
+        _try_out(device, height, width)
+    except Exception as error:
+        log.warning(
+            "the fused kernels do not work here, so PyTorch's layers are used, which are slower "
+            "(--no-fused does not try): %s: %s",
+            type(error).__name__,
+            error,
+        )
+        return False
+    return True
+
+
+def _has_bf16(device: torch.device) -> bool:
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _try_out(device: torch.device, height: int, width: int) -> None:
+    """Use every kernel as a training run will: what is compiled here is not compiled again."""
+    with torch.inference_mode(False), torch.enable_grad():
+        net = build_backbone("resnet20", 0).to(device)
+        images = torch.zeros(16, 3, height, width, device=device)
+        features(net.train(), images).float().sum().backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            features(net.eval(), images)
 
 
 def features(backbone: nn.Module, images: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Give the features (n, 64) of images (n, 3, h, w), as ``backbone(images)`` would."""
-    if torch.is_grad_enabled():
-        parameters = [p for layer in _layers(backbone) for p in layer.parameters]
-        result: Tensor = _Features.apply(backbone, images, dtype, *parameters)  # type: ignore[no-untyped-call]
-        return result
-    return ForwardPass(backbone, images, dtype).features()
+    # Triton launches on the current GPU, wherever the tensors lie.
+    with torch.cuda.device_of(images):  # type: ignore[no-untyped-call]
+        if torch.is_grad_enabled():
+            parameters = [p for layer in _layers(backbone) for p in layer.parameters]
+            result: Tensor = _Features.apply(backbone, images, dtype, *parameters)  # type: ignore[no-untyped-call]
+            return result
+        return ForwardPass(backbone, images, dtype, keep=False).features()
 
 
 class _Features(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, backbone: nn.Module, images: Tensor, dtype: torch.dtype, *_: Tensor
+        ctx: Any, backbone: nn.Module, images: Tensor, dtype: torch.dtype, *parameters: Tensor
     ) -> Tensor:
         ctx.forward_pass = ForwardPass(backbone, images, dtype)
+        ctx.save_for_backward(*parameters)
         found: Tensor = ctx.forward_pass.features()
         return found
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        # Refuses what PyTorch's layers refuse: a freed graph, parameters changed meanwhile.
+        _ = ctx.saved_tensors
         return (None, None, None, *BackwardPass(ctx.forward_pass).gradients(gradient))
 
 
 class ForwardPass:
-    """Takes images through a network and keeps what the way back needs."""
+    """Takes images through a network and keeps what the way back needs, unless told otherwise."""
 
-    def __init__(self, backbone: nn.Module, images: Tensor, dtype: torch.dtype) -> None:
+    def __init__(
+        self, backbone: nn.Module, images: Tensor, dtype: torch.dtype, *, keep: bool = True
+    ) -> None:
         """Compute every map."""
         self.training = backbone.training
         layers = [*_layers(backbone)]
@@ -93,8 +182,9 @@ class ForwardPass:
         self.start = maps = normalise(self.stem, None, relu=True, training=self.training)
         self.blocks: list[PassedBlock] = []
         for residual in residuals:
-            self.blocks.append(self._block(residual, maps))
-            maps = self.blocks[-1].out
+            block = self._block(residual, maps)
+            self.blocks = [*self.blocks, block] if keep else [block]
+            maps = block.out
 
     def features(self) -> Tensor:
         """Give the last maps averaged over all places: (n, 64)."""

@@ -141,7 +141,7 @@ class GraphedTask:
         self.host_losses.copy_(self.losses, non_blocking=True)
         self.host_scores.copy_(self.scores, non_blocking=True)
         self.host_finite.copy_(self.finite, non_blocking=True)
-        self.done.record()
+        self.done.record(torch.cuda.current_stream(self.device))
         self.ended = True
 
     def has_ended(self) -> bool:
@@ -189,10 +189,16 @@ class GraphedTask:
                     state["momentum_buffer"] = torch.zeros_like(parameter)
 
     def _capture(self) -> None:
-        """Capture the three graphs and leave every weight as it was."""
+        """Capture the three graphs and leave every weight as it was, even where that fails."""
         before = self._snapshot()
+        try:
+            self._capture_graphs()
+        finally:
+            torch.cuda.current_stream(self.device).synchronize()
+            self._put_back(before)
+
+    def _capture_graphs(self) -> None:
         rest = self.images % self.size
-        stream = torch.cuda.current_stream(self.device)
         pool = torch.cuda.graph_pool_handle()
         # A search for the fastest kernels pays for the shape of nearly all steps alone.
         with _searching_for_kernels():
@@ -202,19 +208,19 @@ class GraphedTask:
         self.host_losses = torch.empty_like(self.losses, device="cpu").pin_memory()
         self.host_scores = torch.empty_like(self.scores, device="cpu").pin_memory()
         self.host_finite = torch.empty_like(self.finite, device="cpu").pin_memory()
-        stream.synchronize()
-        self._put_back(before)
 
     def _graph(self, work: Any, pool: Any, warm_up: int = 1) -> torch.cuda.CUDAGraph:
         outer = torch.cuda.current_stream(self.device)
         side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         side.wait_stream(outer)
-        with torch.cuda.stream(side):
-            for _ in range(warm_up):
-                self.step.zero_()
-                work()
-            self.optimiser.zero_grad(set_to_none=True)
-        outer.wait_stream(side)
+        try:
+            with torch.cuda.stream(side):
+                for _ in range(warm_up):
+                    self.step.zero_()
+                    work()
+                self.optimiser.zero_grad(set_to_none=True)
+        finally:
+            outer.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         # Other runs of a fleet go on while this one is captured: only this thread's work counts.
         with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):

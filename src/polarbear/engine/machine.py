@@ -51,7 +51,8 @@ class Machine:
         with torch.random.fork_rng(devices=[self.device] if on_gpu else []):
             torch.default_generator.manual_seed(seed)
             if on_gpu:
-                torch.cuda.manual_seed(seed)
+                with torch.cuda.device(self.device):
+                    torch.cuda.manual_seed(seed)
             yield
 
     def place(self, model: nn.Module) -> None:
