@@ -4,8 +4,7 @@ The reference's way is that of the authors' code: a DataLoader with worker proce
 transforms, fp32, eager steps, the loss read at every step. Ours is the engine as it is.
 
     python bench/train.py --root data                       # a GPU, all columns
-    python bench/train.py --root data --device cpu --fleets 1 --epochs 3 --images 4096 \\
-        --workers 2 --compile
+    python bench/train.py --root data --device cpu --workers 2 --images 2048 --compile
 """
 
 import argparse
@@ -18,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ import polarbear
 from polarbear.engine.fleet import Job, run_fleet
 from polarbear.engine.nets import UncountedBatchNorm
 from polarbear.engine.session import begin, build_learner
+from polarbear.engine.trainer import Trainer
 from polarbear.presets import settings_for
 from polarbear.settings import Settings
 
@@ -151,19 +152,50 @@ def our_rate(settings: list[Settings], root: str) -> tuple[float, float]:
     return images / (end_at - begin_at), memory
 
 
+def step_rates(args: argparse.Namespace) -> None:
+    """Print the rates of steps on a CPU: each way by turns, as such machines are seldom quiet."""
+    stream = polarbear.load("iirc-cifar", 0, args.root)
+    ways = {"the reference way": lambda: reference_rate(stream, args)}
+    for method in args.methods:
+        for compiled in (False, True) if args.compile else (False,):
+            settings = settings_for(method, "iirc-cifar", device="cpu", tasks=1, compile=compiled)
+            trainer = Trainer(stream, build_learner(settings, stream), ())
+            steps = trainer.steps()
+            name = f"{method}, compiled" if compiled else method
+            ways[name] = partial(step_rate, steps, settings.batch_size)
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(args.turns):
+        for name, way in ways.items():
+            found[name].append(way())
+    base = median(found["the reference way"])
+    for name, rates in found.items():
+        rate, spread = median(rates), f"{min(rates):,.0f} to {max(rates):,.0f}"
+        print(f"{name:40} {rate:10,.0f} {rate / base:7.2f}x  {spread}", flush=True)
+
+
+def step_rate(steps: Iterator[object], batch_size: int, count: int = 16) -> float:
+    """Images per second of the next steps, after one that may have to compile."""
+    next(steps)
+    began = time.perf_counter()
+    for _ in range(count):
+        next(steps)
+    return count * batch_size / (time.perf_counter() - began)
+
+
 def cases(args: argparse.Namespace) -> Iterator[tuple[str, list[Settings]]]:
     make = partial(settings_for, benchmark="iirc-cifar", device=args.device, tasks=1)
     epochs = {"epochs": args.epochs, "first_task_factor": 1.0, "plateau_patience": 1000}
-    on_gpu = args.device != "cpu" and torch.cuda.is_available()
-    if on_gpu:
-        yield "er, eager", [make("er", graph=False, **epochs | {"epochs": min(args.epochs, 4)})]
-        for precision in ("fp32", "tf32", "bf16"):
-            yield f"er, {precision}, graph", [make("er", precision=precision, **epochs)]
+    yield "er, eager", [make("er", graph=False, **epochs | {"epochs": min(args.epochs, 4)})]
+    for precision in ("fp32", "tf32", "bf16"):
+        plain = make("er", precision=precision, fused=False, **epochs)
+        yield f"er, {precision}, graph, not fused", [plain]
     for method in args.methods:
-        for compiled in (False, True) if args.compile else (False,):
-            for size in args.fleets:
-                name = f"{method}{', compiled' if compiled else ''}, fleet of {size}"
-                yield name, [make(method, order=s, compile=compiled, **epochs) for s in range(size)]
+        for size in args.fleets:
+            fleet = [make(method, order=order, **epochs) for order in range(size)]
+            yield f"{method}, fleet of {size}", fleet
+        if args.compile:
+            compiled = make(method, compile=True, fused=False, **epochs)
+            yield f"{method}, compiled, not fused", [compiled]
 
 
 def main() -> None:
@@ -176,13 +208,16 @@ def main() -> None:
     parser.add_argument("--reference-epochs", type=int, default=2)
     parser.add_argument("--images", type=int, default=10**9, help="of an epoch of the reference")
     parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--turns", type=int, default=5, help="of each way, on a CPU")
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
-    stream = polarbear.load("iirc-cifar", 0, args.root)
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     print(f"{device}, PyTorch {torch.__version__}, Python {platform.python_version()}")
     print("IIRC-CIFAR task 0, ResNet-32, batch 128, images/s\n")
-    base = reference_rate(stream, args)
+    if args.device == "cpu" or not torch.cuda.is_available():
+        step_rates(args)
+        return
+    base = reference_rate(polarbear.load("iirc-cifar", 0, args.root), args)
     print(f"{'the reference way':40} {base:10,.0f} {1:7.1f}x", flush=True)
     for name, settings in cases(args):
         rate, memory = our_rate(settings, args.root)
