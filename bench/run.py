@@ -46,9 +46,9 @@ def clocked(owner: Any, name: str, part: str) -> None:
 
 
 def chosen(spec: str) -> Iterator[tuple[str, int]]:
-    """Read ``er:0-9`` or ``agem:0,3`` as pairs of a method and an order."""
-    method, _, orders = spec.partition(":")
-    for part in (orders or "0").split(","):
+    """Read ``er:0-9``, ``agem:0,3`` or ``module:Class:0`` as pairs of a method and an order."""
+    method, _, orders = spec.rpartition(":")
+    for part in orders.split(","):
         first, _, last = part.partition("-")
         for order in range(int(first), int(last or first) + 1):
             yield method, order
@@ -56,7 +56,7 @@ def chosen(spec: str) -> Iterator[tuple[str, int]]:
 
 def job(method: str, order: int, args: argparse.Namespace) -> Job:
     settings = settings_for(method, args.benchmark, order=order, keep_scores=True, **args.settings)
-    folder = args.out / method / f"order-{order}"
+    folder = args.out / method.replace(":", ".") / f"order-{order}"
 
     def prepare(shared: Any) -> session.Prepared:
         if (folder / "manifest.json").exists():
