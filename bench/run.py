@@ -98,7 +98,7 @@ def main() -> None:
     began = time.perf_counter()
     run_fleet(jobs, at_once=args.at_once, on_end=lambda n, o: report_run(n, o, args))
     total = time.perf_counter() - began
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     print(f"{device}, PyTorch {torch.__version__}: {len(jobs)} runs in {total:.0f} s")
     rest = total - sum(SPENT.values())
     for part, seconds in [("training, in-task validation", rest), *SPENT.most_common()]:

@@ -1,5 +1,7 @@
 """Fixtures for tests that need real data: they skip, naming the reason, where it is absent."""
 
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -9,6 +11,11 @@ from pathlib import Path
 import pytest
 
 from polarbear.benchmarks import _REGISTRY
+
+# Without a GPU, Triton's kernels are interpreted. Triton reads this when it is imported, which may
+# be as early as when the examples in src are collected.
+if shutil.which("nvidia-smi") is None:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
