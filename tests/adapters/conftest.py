@@ -22,6 +22,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # batches are too small to share between cores
 
+# PyTorch's builds for GPUs bring Triton. Imported after TensorFlow it ends the process (both carry
+# LLVM), before it it does not.
+if find_spec("triton") is not None:
+    importlib.import_module("triton")
+
 #: Warnings these libraries give about themselves or about each other.
 THEIRS = (
     "ignore::DeprecationWarning:avalanche",
