@@ -172,7 +172,7 @@ class Trainer:
             rows = self._valid_view.rows
             try:
                 self.graphed = GraphedTask(self.learner, self.optimiser, epoch, rows)
-            except (RuntimeError, NotImplementedError) as error:
+            except RuntimeError as error:
                 log.warning(
                     "steps cannot be captured as a CUDA graph, so they run one by one "
                     "and slower: %s",
