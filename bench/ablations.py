@@ -5,7 +5,15 @@
 Other changes are settings: ``bench/run.py er:0 --settings '{"precision": "fp32"}'``.
 """
 
+import torch
+from torch import nn
+
+from polarbear.engine.batch import Moment
+from polarbear.engine.heads import LinearHead
+from polarbear.engine.model import Model
 from polarbear.methods.er import ER
+
+AUTHORS_SEED = 100
 
 
 class ERLast(ER):
@@ -13,3 +21,39 @@ class ERLast(ER):
 
     summary = "ER with the last weights"
     keep = "last"
+
+
+class ERAuthorsWeights(ER):
+    """ER that starts from the very weights the authors' runs start from.
+
+    They set PyTorch's seed to 100 in every run, so all their orders and methods share one draw.
+    """
+
+    summary = "ER from the authors' first weights"
+
+    def begin_task(self, moment: Moment) -> None:
+        """Replace the first weights before the first task."""
+        if moment.task == 0:
+            draw_like_the_authors(self.model)
+
+
+@torch.no_grad()
+def draw_like_the_authors(model: Model) -> None:
+    """Fill a linear-head ResNet with what PyTorch draws after ``manual_seed(100)``.
+
+    Layers draw once when they are made and again, normally, when all are there.
+    """
+    ours = [m for m in model.backbone.modules() if isinstance(m, nn.Conv2d)]
+    head = model.head
+    assert isinstance(head, LinearHead)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(AUTHORS_SEED)
+        drawn = [nn.Conv2d(c.in_channels, c.out_channels, c.kernel_size, bias=False) for c in ours]
+        linear = nn.Linear(head.weight.shape[1], head.weight.shape[0])
+        for conv in drawn:
+            nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
+        nn.init.kaiming_normal_(linear.weight, nonlinearity="sigmoid")
+    for conv, other in zip(ours, drawn, strict=True):
+        conv.weight.copy_(other.weight)
+    head.weight.copy_(linear.weight)
+    head.bias.copy_(linear.bias)
