@@ -9,6 +9,7 @@ import torch
 from polarbear.engine.batch import Batch
 from polarbear.errors import PolarbearError
 from polarbear.methods.lucir import LUCIR, margin_loss
+from polarbear.methods.method import bce
 from tiny_learner import (
     at_task,
     batch_for,
@@ -184,16 +185,34 @@ def test_the_whole_loss_is_its_equation(sizes, replayed):
     assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_margin_does_not_train_sigma():
+def test_the_margin_trains_sigma_only_where_asked():
     """It is about cosines: σ times them would let a louder head pass for a wider gap."""
-    learner = at_task(LUCIR, (4, 3))
-    batch = batch_for(learner)
-    head = learner.model.head
-    cosines = head.cosines(learner.model.features(batch.images))
-    loss = margin_loss(cosines, batch, 4, 0.5, 2)
-    assert loss.item() > 0
-    (gradient,) = torch.autograd.grad(loss, head.sigma, allow_unused=True)
-    assert gradient is None
+    gradients, sigma = {}, 2.5
+    for moves in (False, True):
+        learner = at_task(LUCIR, (4, 3), options=LUCIR.Options(margin_moves_sigma=moves))
+        head, batch = learner.model.head, batch_for(learner)
+        head.sigma.data.fill_(sigma)
+        features = learner.model.features(batch.images)
+        (gradients[moves],) = torch.autograd.grad(learner.loss(batch), head.sigma)
+    (of_bce,) = torch.autograd.grad(bce(head(features), batch.targets), head.sigma)
+    assert gradients[False] == pytest.approx(of_bce.item(), rel=1e-5)
+    nudge, cosines = 1e-4, head.cosines(features).detach().double()
+    low, high = (
+        slow_margin(cosines * (sigma + d) / sigma, batch.targets, batch.replayed, 4, 0.5, 2)
+        for d in (-nudge, nudge)
+    )
+    by_margin = (gradients[True] - gradients[False]).item()
+    assert by_margin == pytest.approx((high - low) / (2 * nudge), rel=1e-3)
+    assert by_margin != 0
+
+
+def test_letting_the_margin_move_sigma_leaves_the_loss_as_it_is():
+    losses = []
+    for moves in (False, True):
+        learner = at_task(LUCIR, (4, 3), options=LUCIR.Options(margin_moves_sigma=moves))
+        learner.model.head.sigma.data.fill_(2.5)
+        losses.append(learner.loss(batch_for(learner)).item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_the_papers_values_are_the_defaults():

@@ -45,6 +45,8 @@ class LUCIR(Method):
         """New classes, the highest for each memory image, that the margin is kept from."""
         imprint_images: int = field(default=1000, metadata={"at_least": 1})
         """Images of a new class, at most, that its first row is made from."""
+        margin_moves_sigma: bool = False
+        """Let the margin train σ too, as the IIRC authors' code does."""
 
     options: Options
 
@@ -72,6 +74,9 @@ class LUCIR(Method):
             before = self.teacher.features(batch.images)
         drift = (1 - cosine_similarity(features, before)).mean()
         options, cosines = self.options, head.cosines(features)
+        if options.margin_moves_sigma:
+            # The same numbers, but with a gradient for σ.
+            cosines = head.sigma / head.sigma.detach() * cosines
         crowding = margin_loss(cosines, batch, self.moment.old, options.margin, options.top_k)
         return loss + self.less_forget_weight * drift + crowding
 
