@@ -25,8 +25,8 @@ from polarbear.engine.session import build_learner
 from polarbear.engine.trainer import Trainer
 from polarbear.errors import PolarbearError
 from polarbear.methods import registry
-from polarbear.methods.registry import METHODS
 from polarbear.methods.lucir import LUCIR
+from polarbear.methods.registry import METHODS
 from polarbear.presets import settings_for
 from polarbear.runs import RunFolder
 from polarbear.settings import Settings
