@@ -1,5 +1,7 @@
 """Several runs in one process: what each gives is what it gives alone; one failing stays alone."""
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,67 @@ def test_a_stopped_fleet_can_be_gone_on_with(
     assert all(one.finished for one in ended.values())
     for name in ("er", "finetune"):
         assert outcome(tmp_path / name) == outcome(tmp_path / "whole" / name)
+
+
+class FakeGPU:
+    """Memory that every run takes its part of with its first epoch, and gives back at its end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, free: int, takes: int) -> None:
+        self.free, self.takes = free, takes
+        self.holding: set[str] = set()
+        self.most = 0
+        inner = fleet._turn
+
+        def turn(member: Any) -> Any:
+            came_to = inner(member)
+            if isinstance(came_to, fleet.Outcome):
+                self.holding.discard(member.name)
+            else:
+                self.holding.add(member.name)
+                self.most = max(self.most, len(self.holding))
+            return came_to
+
+        monkeypatch.setattr(fleet, "_turn", turn)
+        monkeypatch.setattr(fleet, "_free_memory", lambda _: self.now())
+
+    def now(self) -> int:
+        return self.free - self.takes * len(self.holding)
+
+
+@pytest.mark.parametrize(("free", "fit"), [(100, 2), (130, 3), (20, 1), (1000, 4)])
+def test_as_many_runs_at_a_time_as_fit_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, fit: int
+) -> None:
+    gpu = FakeGPU(monkeypatch, free, takes=30)
+    jobs = [job(tmp_path / str(seed), seed=seed, tasks=1) for seed in range(4)]
+    outcomes = run_fleet(jobs, at_once=4)
+    assert all(one.finished for one in outcomes.values())
+    assert gpu.most == fit
+
+
+def test_a_run_that_fails_in_its_first_epoch_leaves_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeGPU(monkeypatch, 100, takes=30)
+    jobs = [job(tmp_path / "bad", learning_rate=1e30), job(tmp_path / "good", tasks=1)]
+    outcomes = run_fleet(jobs, at_once=2)
+    assert outcomes["good"].finished
+    assert not outcomes["bad"].finished
+
+
+def test_a_failed_run_keeps_nothing(tmp_path: Path) -> None:
+    learners = []
+
+    def prepare(shared: SharedPixels) -> Any:
+        settings = tiny("er", learning_rate=1e30)
+        prepared = begin(settings, tmp_path / "bad", stream=shapes_stream(), shared=shared)
+        learners.append(weakref.ref(prepared.learner))
+        return prepared
+
+    outcomes = run_fleet([Job("bad", prepare)])
+    assert outcomes["bad"].error is not None
+    gc.collect()
+    assert learners[0]() is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
