@@ -1,8 +1,8 @@
 """Everything that decides what a run does, with IIRC-CIFAR's published values as defaults."""
 
 from dataclasses import asdict, dataclass, field, fields
-from types import UnionType
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from polarbear.errors import PolarbearError, unknown_name
 
@@ -123,19 +123,22 @@ _AT_LEAST = {
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Whether a value is of a type: a plain one, a union, a ``Literal`` or a ``dict``.
+    """Whether a value is of a type: a plain one, a union, a ``Literal`` or a container.
 
     >>> fits(3, float), fits(True, int), fits(None, int | None), fits("fp8", Precision)
     (True, False, True, False)
     """
-    if isinstance(hint, UnionType):
-        return any(fits(value, one) for one in get_args(hint))
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(fits(value, one) for one in args)
+    if origin is Literal:
+        return value in args
     if hint in (int, float):
         allowed = int if hint is int else (int, float)
         return isinstance(value, allowed) and not isinstance(value, bool)
-    return isinstance(value, get_origin(hint) or hint)
+    kind = NoneType if hint is None else origin or hint
+    # What cannot be asked of a value, such as Any, is true of all.
+    return not isinstance(kind, type) or isinstance(value, kind)
 
 
 def _refuse(name: str, value: object, hint: Any) -> NoReturn:

@@ -7,19 +7,16 @@ from dataclasses import fields
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import MappingProxyType, ModuleType, NoneType, UnionType
+from types import MappingProxyType, ModuleType
 from typing import (
     TYPE_CHECKING,
     Any,
-    Literal,
     NamedTuple,
-    Union,
-    get_args,
-    get_origin,
     get_type_hints,
 )
 
 from polarbear.errors import PolarbearError, unknown_name
+from polarbear.settings import fits
 
 if TYPE_CHECKING:
     from polarbear.methods.method import Method
@@ -128,7 +125,7 @@ def make_options(method: "type[Method]", values: Mapping[str, Any]) -> Any:
             raise PolarbearError(f"{method.__name__} has no options, so not {key!r} either")
         if key not in names:
             raise unknown_name(f"option of {method.__name__}", key, names)
-        if not _fits(value, hints[key]):
+        if not fits(value, hints[key]):
             shown = hints[key].__name__ if isinstance(hints[key], type) else str(hints[key])
             raise PolarbearError(f"{key} of {method.__name__} must be {shown}, not {value!r}")
     return method.Options(**values)
@@ -187,17 +184,3 @@ def _current_directory() -> Iterator[None]:
         yield
     finally:
         sys.path.remove(here)
-
-
-def _fits(value: object, hint: Any) -> bool:
-    origin, args = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in args)
-    if origin is Literal:
-        return value in args
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    kind = NoneType if hint is None else origin or hint
-    return not isinstance(kind, type) or isinstance(value, kind)
