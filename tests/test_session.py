@@ -2,6 +2,8 @@ import json
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -41,6 +43,43 @@ def _one_thread() -> Iterator[None]:
 def trained(folder: Path, settings: Settings, stream: Stream | None = None, **more: Any) -> Path:
     assert run(settings, folder, stream=shapes_stream() if stream is None else stream, **more)
     return folder
+
+
+# One process at a time
+
+HOLD = """
+import sys, time
+from polarbear.runs import RunFolder
+with RunFolder.open(sys.argv[1]).held():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_folder_is_trained_into_by_one_process_until_that_is_killed(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", tiny("er", epochs=1, tasks=1))
+    (folder / "finished.json").unlink()
+    with subprocess.Popen([sys.executable, "-c", HOLD, folder], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(RunError, match="another process is training into"):
+            resume(folder, stream=shapes_stream())
+        other.kill()
+    assert resume(folder, stream=shapes_stream())
+
+
+def test_a_run_holds_its_folder_to_its_end(tmp_path: Path) -> None:
+    refused = []
+
+    def meddle(*_: object) -> None:
+        with pytest.raises(RunError, match="another process"), RunFolder(tmp_path / "run").held():
+            pass
+        refused.append(True)
+
+    folder = trained(tmp_path / "run", tiny("er", epochs=1, tasks=1), on_step=meddle)
+    assert refused
+    with RunFolder(folder).held():
+        pass
 
 
 # What a run leaves

@@ -12,6 +12,7 @@ Nothing here needs PyTorch, so a report can read a folder anywhere.
 """
 
 import json
+import logging
 import math
 import os
 import platform
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -29,6 +31,14 @@ from polarbear.arrays import Bools
 from polarbear.errors import PolarbearError
 from polarbear.evaluate import SCORE_NAMES
 from polarbear.scores import BY_TASK, ScoreTable
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None
+
+log = logging.getLogger("polarbear")
 
 FORMAT = 1
 
@@ -81,6 +91,23 @@ class RunFolder:
                 f"{FORMAT}: use the version named in its manifest, or run it again"
             )
         return manifest
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let nobody else train into this folder meanwhile; a killed process lets go by itself."""
+        if fcntl is None:
+            yield
+            return
+        with (self.path / "manifest.json").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunError(
+                    f"another process is training into {self.path}: wait for its end, or stop it"
+                ) from error
+            except OSError as error:  # a file system without locks
+                log.warning("%s cannot be locked: %s", self.path, error)
+            yield
 
     @property
     def finished(self) -> bool:

@@ -266,6 +266,17 @@ def advance(
     save_every: float = 60.0,
 ) -> Generator[Progress, None, bool]:
     """Go on with a run, yielding wherever it may be left for a while; gives whether it ended."""
+    with prepared.folder.held():
+        return (yield from _advance(prepared, stop, recorders, on_step, save_every))
+
+
+def _advance(
+    prepared: Prepared,
+    stop: threading.Event,
+    recorders: tuple[Recorder, ...],
+    on_step: OnStep | None,
+    save_every: float,
+) -> Generator[Progress, None, bool]:
     folder, learner = prepared.folder, prepared.learner
     own = FolderRecorder(folder, learner.settings.keep_scores)
     trainer = Trainer(prepared.stream, learner, (own, *recorders))
