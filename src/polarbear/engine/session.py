@@ -283,9 +283,12 @@ def _advance(
     number, before = _restore_newest(folder, trainer)
     began = time.monotonic() - before
     saved, task = time.monotonic(), trainer.progress.task
+    told = None
     for progress in trainer.steps():
-        if on_step:
+        # While a GPU is at work a run may pause in the same place many times.
+        if on_step and progress is not told:
             on_step(trainer, progress)
+            told = progress
         stopping = stop.is_set()
         if stopping or progress.task != task or time.monotonic() - saved > save_every:
             number += 1
