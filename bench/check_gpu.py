@@ -26,8 +26,9 @@ PATHS = {
     "fused bf16": {},
 }
 COMPILED = {"compiled": {"compile": True, "fused": False}}
-# Losses apart from eager fp32, as a part of it: what a few steps of rounding may make of them.
-ALLOWED = {"graph fp32": 0.05, "graph bf16": 0.1, "fused bf16": 0.1, "compiled": 0.1}
+# Losses apart from eager fp32, as a part of it. Rounding shifts the first epoch's little; from
+# then on each step carries it further, A-GEM's most, where it can turn a projection on or off.
+FIRST, LATER = 0.01, 0.15
 
 
 def losses(method: str, stream: polarbear.Stream, **changes: object) -> list[float]:
@@ -48,11 +49,12 @@ def agree(method: str, stream: polarbear.Stream, paths: dict[str, dict[str, obje
         began = time.perf_counter()
         found = losses(method, stream, **changes)
         eager = eager or found
-        apart = max(abs(a - b) / a for a, b in zip(eager, found, strict=True))
-        good &= apart <= ALLOWED.get(name, 0.0)
+        apart = [abs(a - b) / a for a, b in zip(eager, found, strict=True)]
+        good &= apart[0] <= FIRST and max(apart) <= LATER
         shown = " ".join(f"{loss:.4f}" for loss in found)
         taken = time.perf_counter() - began
-        print(f"{method:18} {name:11} {taken:5.1f} s  {shown}  apart {apart:.1e}", flush=True)
+        far = f"{apart[0]:.1e}, {max(apart):.1e}"
+        print(f"{method:18} {name:11} {taken:5.1f} s  {shown}  apart {far}", flush=True)
     return good
 
 
