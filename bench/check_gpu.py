@@ -28,7 +28,11 @@ PATHS = {
 COMPILED = {"compiled": {"compile": True, "fused": False}}
 # Losses apart from eager fp32, as a part of it. Rounding shifts the first epoch's little; from
 # then on each step carries it further, A-GEM's most, where it can turn a projection on or off.
-FIRST, LATER = 0.01, 0.15
+FIRST = 0.01
+
+
+def later(method: str, path: str) -> float:
+    return 0.05 if path == "graph fp32" and method != "agem" else 0.15
 
 
 def losses(method: str, stream: polarbear.Stream, **changes: object) -> list[float]:
@@ -50,7 +54,7 @@ def agree(method: str, stream: polarbear.Stream, paths: dict[str, dict[str, obje
         found = losses(method, stream, **changes)
         eager = eager or found
         apart = [abs(a - b) / a for a, b in zip(eager, found, strict=True)]
-        good &= apart[0] <= FIRST and max(apart) <= LATER
+        good &= apart[0] <= FIRST and max(apart) <= later(method, name)
         shown = " ".join(f"{loss:.4f}" for loss in found)
         taken = time.perf_counter() - began
         far = f"{apart[0]:.1e}, {max(apart):.1e}"

@@ -104,7 +104,8 @@ def main() -> None:
     for part, seconds in [("training, in-task validation", rest), *SPENT.most_common()]:
         print(f"  {part:32} {seconds:8.1f} s {100 * seconds / total:5.1f} %")
     if torch.cuda.is_available():
-        print(f"  peak GPU memory {torch.cuda.max_memory_allocated() / 1e9:.1f} GB")
+        # The fleet counts afresh whenever a run begins.
+        print(f"  peak since the last began {torch.cuda.max_memory_allocated() / 1e9:.1f} GB")
 
 
 if __name__ == "__main__":

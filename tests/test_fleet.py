@@ -1,7 +1,7 @@
 """Several runs in one process: what each gives is what it gives alone; one failing stays alone."""
 
-import gc
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from engine_run import one_thread, outcome, shapes_stream, tiny
-from polarbear.engine import fleet
+from polarbear.engine import fleet, room
 from polarbear.engine.fleet import Job, run_fleet
-from polarbear.engine.session import SharedPixels, begin, reopen, run
+from polarbear.engine.room import Memory, Room
+from polarbear.engine.session import SharedPixels, begin, reopen, resume, run
+from polarbear.engine.trainer import Progress
 
 __all__ = ["one_thread"]
 
@@ -107,10 +109,10 @@ class FakeGPU:
             return came_to
 
         monkeypatch.setattr(fleet, "_turn", turn)
-        monkeypatch.setattr(fleet, "_free_memory", lambda _: self.now())
+        monkeypatch.setattr(room, "gpu_memory", self.memory)
 
-    def now(self) -> int:
-        return self.free - self.takes * len(self.holding)
+    def memory(self, device: torch.device, *, afresh: bool = False) -> Memory:
+        return Memory(self.free - self.takes * len(self.holding), peak=0)
 
 
 @pytest.mark.parametrize(("free", "fit"), [(100, 2), (130, 3), (20, 1), (1000, 4)])
@@ -145,8 +147,56 @@ def test_a_failed_run_keeps_nothing(tmp_path: Path) -> None:
 
     outcomes = run_fleet([Job("bad", prepare)])
     assert outcomes["bad"].error is not None
-    gc.collect()
     assert learners[0]() is None
+
+
+def test_a_finished_run_is_gone_before_the_next_is_let_in(tmp_path: Path) -> None:
+    learners: list[Any] = []
+
+    def prepare(seed: int, shared: SharedPixels) -> Any:
+        assert all(one() is None for one in learners)
+        settings = tiny("er", seed=seed, tasks=1)
+        prepared = begin(settings, tmp_path / str(seed), stream=shapes_stream(), shared=shared)
+        learners.append(weakref.ref(prepared.learner))
+        return prepared
+
+    jobs = [Job(str(seed), partial(prepare, seed)) for seed in range(2)]
+    assert all(one.finished for one in run_fleet(jobs, at_once=1).values())
+    assert len(learners) == 2
+
+
+def test_an_error_of_the_callers_lets_go_of_all_folders(tmp_path: Path) -> None:
+    def grumble(name: str, outcome: Any) -> None:
+        raise RuntimeError(f"{name} displeases")
+
+    jobs = [job(tmp_path / "short", tasks=1), job(tmp_path / "long")]
+    with pytest.raises(RuntimeError, match="displeases") as kept:
+        run_fleet(jobs, at_once=2, on_end=grumble)
+    assert kept.value.__traceback__ is not None
+    assert resume(tmp_path / "long", stream=shapes_stream())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "place"),
+    [
+        (Memory(100, 10), Memory(60, 10), True),  # 40 held by captured steps, 60 free
+        (Memory(100, 10), Memory(59, 10), False),
+        (Memory(100, 10), Memory(95, 73), True),  # 63 for a moment
+        (Memory(100, 10), Memory(95, 74), False),
+    ],
+)
+def test_room_counts_what_is_held_and_what_is_needed_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, before: Memory, after: Memory, place: bool
+) -> None:
+    one, device, counted = Room(), torch.device("cpu"), before
+    monkeypatch.setattr(room, "gpu_memory", lambda *_, **__: counted)
+    one.enter("run", device)
+    assert not one.has_place
+    counted = after
+    one.look("run", device, Progress(step=3))
+    assert not one.has_place
+    one.look("run", device, Progress(epoch=1))
+    assert one.has_place is place
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

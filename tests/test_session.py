@@ -1,3 +1,5 @@
+import errno
+import itertools
 import json
 import logging
 import os
@@ -62,7 +64,7 @@ def test_a_folder_is_trained_into_by_one_process_until_that_is_killed(tmp_path: 
     with subprocess.Popen([sys.executable, "-c", HOLD, folder], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(RunError, match="another process is training into"):
+        with pytest.raises(RunError, match="is being trained into by this or another process"):
             resume(folder, stream=shapes_stream())
         other.kill()
     assert resume(folder, stream=shapes_stream())
@@ -83,6 +85,34 @@ def test_a_run_holds_its_folder_to_its_end(tmp_path: Path) -> None:
 
 
 # What a run leaves
+
+
+def test_a_file_system_without_locks_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    trained(tmp_path / "run", tiny("er", epochs=1, tasks=1))
+    assert "cannot be locked: [Errno 37] No locks available" in caplog.text
+
+
+def test_each_step_is_told_once_however_often_the_run_pauses_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = Trainer.steps
+
+    def hesitant(self: Trainer) -> Iterator[Any]:
+        for progress in inner(self):
+            yield from (progress, progress, progress)
+
+    monkeypatch.setattr(Trainer, "steps", hesitant)
+    told: list[Any] = []
+    settings = tiny("er", epochs=1, tasks=1)
+    trained(tmp_path / "run", settings, on_step=lambda _, progress: told.append(progress))
+    assert told
+    assert all(a is not b for a, b in itertools.pairwise(told))
 
 
 def test_the_manifest_says_all_that_decides_a_run(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@
     raw/               after_<j>.npy: test scores as float16, if asked for
     checkpoint/        what a resumed run goes on from
     finished.json      written last: a folder without it is unfinished
+    lock               held by the process that trains
 
 Nothing here needs PyTorch, so a report can read a folder anywhere.
 """
@@ -98,12 +99,17 @@ class RunFolder:
         if fcntl is None:
             yield
             return
-        with (self.path / "manifest.json").open("rb") as file:
+        # A file of its own, open for writing: network file systems lock no other, and some let
+        # nobody read a locked one.
+        with writing(self.path):
+            file = (self.path / "lock").open("ab")
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise RunError(
-                    f"another process is training into {self.path}: wait for its end, or stop it"
+                    f"{self.path} is being trained into by this or another process: wait for its "
+                    "end, or stop it"
                 ) from error
             except OSError as error:  # a file system without locks
                 log.warning("%s cannot be locked: %s", self.path, error)

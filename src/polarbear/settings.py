@@ -127,7 +127,11 @@ def fits(value: object, hint: Any) -> bool:
 
     >>> fits(3, float), fits(True, int), fits(None, int | None), fits("fp8", Precision)
     (True, False, True, False)
+    >>> fits(3, Any)
+    True
     """
+    if hint is Any:
+        return True
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(fits(value, one) for one in args)
@@ -137,7 +141,7 @@ def fits(value: object, hint: Any) -> bool:
         allowed = int if hint is int else (int, float)
         return isinstance(value, allowed) and not isinstance(value, bool)
     kind = NoneType if hint is None else origin or hint
-    # What cannot be asked of a value, such as Any, is true of all.
+    # What cannot be asked of a value, such as a TypeVar, is true of all.
     return not isinstance(kind, type) or isinstance(value, kind)
 
 

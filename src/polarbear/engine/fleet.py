@@ -6,23 +6,24 @@ folder, and only the pixels are shared. A run that fails does not take the other
 begins before there is room for it on the GPU.
 """
 
+import gc
 import logging
 import threading
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from polarbear.engine.room import Room
 from polarbear.engine.session import Prepared, SharedPixels, advance, stop_on_signal
 from polarbear.engine.trainer import Progress
 
 log = logging.getLogger("polarbear")
 
 AT_ONCE = 10
-SPARE = 1.5  # of what the largest run so far has taken: later tasks and other methods take more
 
 
 @dataclass(frozen=True)
@@ -56,53 +57,6 @@ class Member:
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
 
-class Room:
-    """A GPU's memory, and whether one more run finds a place in it.
-
-    What a run takes is known when its first epoch is over, since by then its steps and its
-    validation are captured. Until this is known of the newest run, no other is let in.
-    """
-
-    def __init__(self) -> None:
-        """Know of no run yet."""
-        self.has_place = True
-        self._largest = 0
-        self._newest: Member | None = None
-        self._free_before = 0
-
-    def enter(self, member: Member) -> None:
-        """Note what is free before a run takes its part."""
-        free = _free_memory(member.device)
-        if free is not None:
-            self._newest, self._free_before, self.has_place = member, free, False
-
-    def look(self, member: Member, progress: Progress) -> None:
-        """Measure the newest run when its first epoch is over."""
-        if member is self._newest and progress.step == 0:
-            taken = self._free_before - (_free_memory(member.device) or 0)
-            self._newest, self._largest = None, max(self._largest, taken)
-            self._judge(member.device)
-
-    def leave(self, member: Member) -> None:
-        """Count again what is free when a run has ended."""
-        if member is self._newest:
-            self._newest = None
-        if self._newest is None:
-            self._judge(member.device)
-
-    def _judge(self, device: torch.device) -> None:
-        free = _free_memory(device)
-        self.has_place = free is None or free >= SPARE * self._largest
-
-
-def _free_memory(device: torch.device) -> int | None:
-    """Give a GPU's free bytes, those of ended runs among them; None where nobody counts them."""
-    if device.type != "cuda":
-        return None
-    torch.cuda.empty_cache()
-    return torch.cuda.mem_get_info(device)[0]
-
-
 def run_fleet(
     jobs: Sequence[Job],
     *,
@@ -116,41 +70,67 @@ def run_fleet(
     no more fit the GPU's memory.
     """
     at_once = at_once or (AT_ONCE if torch.cuda.is_available() else 1)
-    outcomes: dict[str, Outcome] = {}
-    shared: SharedPixels = {}
-    waiting, members, room = list(jobs), list[Member](), Room()
-
-    def end(name: str, outcome: Outcome) -> None:
-        outcomes[name] = outcome
-        if on_end is not None:
-            on_end(name, outcome)
-
-    def room_for_one(members: Sequence[Member]) -> bool:
-        return not members or (len(members) < at_once and room.has_place)
-
+    fleet = Fleet(list(jobs), at_once, save_every, on_end or (lambda name, outcome: None))
     with stop_on_signal() as stop:
-        while waiting or members:
-            while waiting and room_for_one(members) and not stop.is_set():
-                job = waiting.pop(0)
-                joined = _join(job, shared, stop, save_every)
-                if isinstance(joined, Member):
-                    members.append(joined)
-                    room.enter(joined)
-                else:
-                    end(job.name, joined)
-            if stop.is_set():
-                for job in waiting:
-                    end(job.name, Outcome(False))
-                waiting = []
-            for member in tuple(members):
-                came_to = _turn(member)
-                if isinstance(came_to, Outcome):
-                    members.remove(member)
-                    room.leave(member)
-                    end(member.name, came_to)
-                else:
-                    room.look(member, came_to)
-    return outcomes
+        try:
+            while fleet.waiting or fleet.members:
+                if stop.is_set():
+                    fleet.let_none_in()
+                fleet.let_in(stop)
+                fleet.give_turns()
+        finally:
+            for member in fleet.members:
+                member.going.close()
+    return fleet.outcomes
+
+
+@dataclass(eq=False)
+class Fleet:
+    """Runs that wait, runs under way, and how the others ended."""
+
+    waiting: list[Job]
+    at_once: int
+    save_every: float
+    on_end: Callable[[str, Outcome], None]
+    members: list[Member] = field(default_factory=list)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    room: Room = field(default_factory=Room)
+    shared: SharedPixels = field(default_factory=dict)
+
+    def let_in(self, stop: threading.Event) -> None:
+        """Begin waiting runs as far as there is room."""
+        while self.waiting and self._has_place():
+            job = self.waiting.pop(0)
+            joined = _join(job, self.shared, stop, self.save_every)
+            if isinstance(joined, Member):
+                self.members.append(joined)
+                self.room.enter(joined, joined.device)
+            else:
+                self._end(job.name, joined)
+
+    def _has_place(self) -> bool:
+        return not self.members or (len(self.members) < self.at_once and self.room.has_place)
+
+    def let_none_in(self) -> None:
+        """End all runs that have not begun."""
+        while self.waiting:
+            self._end(self.waiting.pop(0).name, Outcome(False))
+
+    def give_turns(self) -> None:
+        """Let each run go on to its next pause."""
+        for member in tuple(self.members):
+            came_to = _turn(member)
+            if isinstance(came_to, Outcome):
+                self.members.remove(member)
+                _forget(member)
+                self.room.leave(member, member.device)
+                self._end(member.name, came_to)
+            else:
+                self.room.look(member, member.device, came_to)
+
+    def _end(self, name: str, outcome: Outcome) -> None:
+        self.outcomes[name] = outcome
+        self.on_end(name, outcome)
 
 
 def _join(
@@ -161,6 +141,7 @@ def _join(
         prepared = job.prepare(shared)
     except Exception as error:
         log.exception("%s could not begin", job.name)
+        _let_go(error)
         return Outcome(False, error)
     device = prepared.learner.machine.device
     stream = None
@@ -180,6 +161,20 @@ def _turn(member: Member) -> Progress | Outcome:
         return Outcome(bool(end.value))
     except Exception as error:
         log.exception("%s failed; the others go on", member.name)
-        # What the run holds on the GPU would stay there with the error.
-        traceback.clear_frames(error.__traceback__)
+        _let_go(error)
         return Outcome(False, error)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Free what a failed run held: it would stay on the GPU as long as its error is kept."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _forget(member: Member) -> None:
+    """Free what an ended run held, once the device has done all that was queued for it."""
+    if member.stream is not None:
+        with suppress(RuntimeError):  # a run that failed on the device fails here again
+            member.stream.synchronize()
+    gc.collect()  # a learner and its method know each other
