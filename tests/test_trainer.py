@@ -1,5 +1,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from unittest import mock
 
@@ -343,6 +344,25 @@ def test_optimiser_and_rate_are_fresh_at_each_task_and_weights_are_not() -> None
     rates = [(r["task"], r["epoch"], r["rate"]) for r in notes.epochs]
     assert all(rate == 0.5 for _, epoch, rate in rates if epoch == 0)
     assert any(rate < 0.5 for _, _, rate in rates)
+
+
+@pytest.mark.parametrize("network", ["engine_run:TinyNetwork", "resnet20"])
+def test_a_task_is_a_plain_loop_of_steps(network: str) -> None:
+    """A-GEM's first task is plain training, and it keeps its last weights."""
+    trainer, _ = trainer_for(tiny("agem", tasks=1, network=network, learning_rate=0.02))
+    trainer.begin_task()
+    learner, task = trainer.learner, trainer.stream[0]
+    model, pool = deepcopy(learner.model).train(), Pool.of(task.train, None)
+    optimiser = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9, weight_decay=1e-5)
+    for epoch in range(4):
+        for batch, _ in Epoch.plan(learner, pool, None, (0, epoch)).batches():
+            optimiser.zero_grad()
+            scores = model(batch.images)
+            torch.nn.functional.binary_cross_entropy_with_logits(scores, batch.targets).backward()
+            optimiser.step()
+    finish(trainer)
+    for name, tensor in learner.model.state_dict().items():
+        torch.testing.assert_close(tensor, model.state_dict()[name], msg=name)
 
 
 def test_the_optimiser_is_the_papers() -> None:
