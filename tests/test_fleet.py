@@ -1,5 +1,7 @@
 """Several runs in one process: what each gives is what it gives alone; one failing stays alone."""
 
+import os
+import signal
 import weakref
 from functools import partial
 from pathlib import Path
@@ -69,9 +71,6 @@ def test_a_stopped_fleet_can_be_gone_on_with(
 
     def turn(member: Any) -> Any:
         if next(turns) == 9:
-            import os
-            import signal
-
             os.kill(os.getpid(), signal.SIGTERM)
         return inner(member)
 
@@ -130,10 +129,29 @@ def test_a_run_that_fails_in_its_first_epoch_leaves_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FakeGPU(monkeypatch, 100, takes=30)
-    jobs = [job(tmp_path / "bad", learning_rate=1e30), job(tmp_path / "good", tasks=1)]
-    outcomes = run_fleet(jobs, at_once=2)
-    assert outcomes["good"].finished
-    assert not outcomes["bad"].finished
+    jobs = [
+        job(tmp_path / "long"),
+        job(tmp_path / "bad", learning_rate=1e30),
+        job(tmp_path / "good", tasks=1),
+    ]
+    told: list[str] = []
+    outcomes = run_fleet(jobs, at_once=3, on_end=lambda name, outcome: told.append(name))
+    assert told == ["bad", "good", "long"], "good waited though there was room"
+    assert [outcomes[name].finished for name in told] == [False, True, True]
+
+
+def test_a_stop_while_runs_are_made_ready_lets_no_more_in(tmp_path: Path) -> None:
+    begun: list[str] = []
+
+    def prepare(name: str, shared: SharedPixels) -> Any:
+        begun.append(name)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return begin(tiny("er"), tmp_path / name, stream=shapes_stream(), shared=shared)
+
+    jobs = [Job(name, partial(prepare, name)) for name in ("a", "b", "c")]
+    outcomes = run_fleet(jobs, at_once=3)
+    assert begun == ["a"]
+    assert not any(one.finished or one.error for one in outcomes.values())
 
 
 def test_a_failed_run_keeps_nothing(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_file_system_without_locks_is_no_hindrance(
 
     monkeypatch.setattr("fcntl.flock", refuse)
     trained(tmp_path / "run", tiny("er", epochs=1, tasks=1))
-    assert "cannot be locked: [Errno 37] No locks available" in caplog.text
+    assert f"cannot be locked: [Errno {errno.ENOLCK}] No locks available" in caplog.text
 
 
 def test_each_step_is_told_once_however_often_the_run_pauses_there(

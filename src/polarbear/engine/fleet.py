@@ -74,9 +74,9 @@ def run_fleet(
     with stop_on_signal() as stop:
         try:
             while fleet.waiting or fleet.members:
+                fleet.let_in(stop)
                 if stop.is_set():
                     fleet.let_none_in()
-                fleet.let_in(stop)
                 fleet.give_turns()
         finally:
             for member in fleet.members:
@@ -99,7 +99,7 @@ class Fleet:
 
     def let_in(self, stop: threading.Event) -> None:
         """Begin waiting runs as far as there is room."""
-        while self.waiting and self._has_place():
+        while self.waiting and self._has_place() and not stop.is_set():
             job = self.waiting.pop(0)
             joined = _join(job, self.shared, stop, self.save_every)
             if isinstance(joined, Member):
