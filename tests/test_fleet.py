@@ -220,13 +220,23 @@ def test_room_counts_what_is_held_and_what_is_needed_for_a_moment(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("method", ["er", "agem", "icarl-norm", "lucir", "incremental-joint"])
 def test_graphed_steps_are_the_eager_ones(tmp_path: Path, method: str) -> None:
-    losses = {}
-    for graph in (False, True):
-        folder = tmp_path / str(graph)
-        settings = tiny(method, device="cuda", precision="fp32", graph=graph)
-        assert run(settings, folder, stream=shapes_stream())
-        losses[graph] = [line["loss"] for line in fleet_lines(folder)]
+    losses = {graph: gpu_losses(tmp_path / str(graph), method, graph) for graph in (False, True)}
     assert losses[True] == pytest.approx(losses[False], rel=0.02)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_task_smaller_than_a_batch_is_captured_too(tmp_path: Path) -> None:
+    losses = {
+        graph: gpu_losses(tmp_path / str(graph), "er", graph, batch_size=5000)
+        for graph in (False, True)
+    }
+    assert losses[True] == pytest.approx(losses[False], rel=0.02)
+
+
+def gpu_losses(folder: Path, method: str, graph: bool, **changes: Any) -> list[float]:
+    settings = tiny(method, device="cuda", precision="fp32", graph=graph, **changes)
+    assert run(settings, folder, stream=shapes_stream())
+    return [line["loss"] for line in fleet_lines(folder)]
 
 
 def fleet_lines(folder: Path) -> list[dict[str, Any]]:

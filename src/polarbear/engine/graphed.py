@@ -198,16 +198,20 @@ class GraphedTask:
             self._put_back(before)
 
     def _capture_graphs(self) -> None:
-        rest = self.images % self.size
         pool = torch.cuda.graph_pool_handle()
+        full, rest = self.images >= self.size, self.images % self.size
         # A search for the fastest kernels pays for the shape of nearly all steps alone.
         with _searching_for_kernels():
-            self.full_step = self._graph(lambda: self._train(self.size), pool, WARM_UP)
-        self.partial_step = self._graph(lambda: self._train(rest), pool) if rest else None
+            self.full_step = self._step_graph(self.size, pool, WARM_UP) if full else None
+        warm_up = 1 if full else WARM_UP
+        self.partial_step = self._step_graph(rest, pool, warm_up) if rest else None
         self.validation = self._graph(self._validate, pool)
         self.host_losses = torch.empty_like(self.losses, device="cpu").pin_memory()
         self.host_scores = torch.empty_like(self.scores, device="cpu").pin_memory()
         self.host_finite = torch.empty_like(self.finite, device="cpu").pin_memory()
+
+    def _step_graph(self, size: int, pool: Any, warm_up: int) -> torch.cuda.CUDAGraph:
+        return self._graph(lambda: self._train(size), pool, warm_up)
 
     def _graph(self, work: Any, pool: Any, warm_up: int = 1) -> torch.cuda.CUDAGraph:
         outer = torch.cuda.current_stream(self.device)
