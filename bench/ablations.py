@@ -11,7 +11,12 @@ from torch import nn
 from polarbear.engine.batch import Moment
 from polarbear.engine.heads import LinearHead
 from polarbear.engine.model import Model
+from polarbear.methods.agem import AGEM
 from polarbear.methods.er import ER
+from polarbear.methods.finetune import Finetune
+from polarbear.methods.icarl_cnn import ICarlCNN
+from polarbear.methods.incremental_joint import IncrementalJoint
+from polarbear.methods.method import Method
 
 AUTHORS_SEED = 100
 
@@ -23,18 +28,38 @@ class ERLast(ER):
     keep = "last"
 
 
-class ERAuthorsWeights(ER):
-    """ER that starts from the very weights the authors' runs start from.
+class AuthorsWeights(Method):
+    """Starts from the very weights the authors' runs start from.
 
-    They set PyTorch's seed to 100 in every run, so all their orders and methods share one draw.
+    They set PyTorch's seed to 100 in every run, so all their orders share one draw, and all their
+    methods share that of the network.
     """
-
-    summary = "ER from the authors' first weights"
 
     def begin_task(self, moment: Moment) -> None:
         """Replace the first weights before the first task."""
         if moment.task == 0:
             draw_like_the_authors(self.model)
+        super().begin_task(moment)
+
+
+class FinetuneAuthorsWeights(AuthorsWeights, Finetune):
+    summary = "finetune from the authors' first weights"
+
+
+class ERAuthorsWeights(AuthorsWeights, ER):
+    summary = "ER from the authors' first weights"
+
+
+class AGEMAuthorsWeights(AuthorsWeights, AGEM):
+    summary = "A-GEM from the authors' first weights"
+
+
+class ICarlCNNAuthorsWeights(AuthorsWeights, ICarlCNN):
+    summary = "iCaRL-CNN from the authors' first weights"
+
+
+class IncrementalJointAuthorsWeights(AuthorsWeights, IncrementalJoint):
+    summary = "incremental joint from the authors' first weights"
 
 
 @torch.no_grad()
