@@ -67,6 +67,8 @@ def main() -> int:
     parser.add_argument("methods", nargs="*", default=method_names())
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("this needs a GPU")
     print(torch.cuda.get_device_name(), torch.__version__)
     stream = polarbear.load("iirc-shapes")
     failed = 0

@@ -221,6 +221,8 @@ def main() -> None:
     parser.add_argument("--search", action="store_true")
     parser.add_argument("--fleets", nargs="*", type=int, default=[1, 4, 10])
     args = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("this needs a GPU")
     began = time.perf_counter()
     print(torch.cuda.get_device_name(), torch.__version__)
     show_agreement()

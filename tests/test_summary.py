@@ -1,6 +1,7 @@
 """Small result files and their comparison with the paper."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,13 @@ import pytest
 
 from engine_run import one_thread, shapes_stream, tiny
 from polarbear.cli import main
+from polarbear.cli.run import parse
 from polarbear.decide import top1
 from polarbear.engine.session import run
 from polarbear.evaluate import Evaluator
+from polarbear.presets import settings_for
 from polarbear.runs import RunFolder
+from polarbear.settings import Settings
 from polarbear.summary import command_of, result_path, summarise
 
 __all__ = ["one_thread"]
@@ -53,6 +57,33 @@ def test_the_command_names_what_departs_from_the_preset() -> None:
     assert "--seed 7" in command
     assert "--options.margin 0.3" in command
     assert "--momentum" not in command
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fused": False, "graph": False},
+        {"compile": True, "tasks": 2},
+        {"options": {"margin_moves_sigma": True, "top_k": 3}},
+    ],
+)
+def test_the_command_gives_the_settings_back(changes: dict[str, Any]) -> None:
+    settings = settings_for("lucir", "iirc-shapes", **changes)
+    read = read_back(settings)
+    assert replace(read, options=settings.options) == settings
+    assert read.options.items() >= settings.options.items()
+    assert read_back(read) == read
+
+
+def read_back(settings: Settings) -> Settings:
+    words = command_of(settings.to_dict()).removeprefix("polarbear run ").split()
+    return parse(words).settings
+
+
+def test_a_shorter_run_has_top1_scores_too(tmp_path: Path) -> None:
+    run(tiny("er", keep_scores=True, tasks=2), tmp_path / "er", stream=shapes_stream())
+    found = summarise(RunFolder(tmp_path / "er"), shapes_stream())["r_top1"]
+    assert [score is None for score in found] == [False] * 2 + [True] * (len(found) - 2)
 
 
 def test_summaries_go_where_compare_finds_them(tmp_path: Path, capsys: Any) -> None:

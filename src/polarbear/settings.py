@@ -63,7 +63,7 @@ class Settings:
     fused: bool = True
     """Use fused kernels, on a GPU in bf16, for the networks that have them: resnet20 to 56."""
     compile: bool = False
-    """Compile the network with torch.compile (half a minute at the start)."""
+    """Compile the network (torch.compile, half a minute), instead of using fused kernels."""
     keep_scores: bool = False
     """Keep test scores as float16, for other decision rules and metrics later."""
     tasks: int | None = None

@@ -37,6 +37,7 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
         "command": command or command_of(settings),
         "commit": about["commit"],
         "hardware": about["device"],
+        "precision": manifest.get("precision", settings["precision"]),
         "versions": {k: about[k] for k in ("polarbear", "python", "numpy", "torch")},
         "seconds": folder.seconds(),
     }
@@ -48,26 +49,34 @@ def command_of(settings: Mapping[str, Any]) -> str:
 
     usual = settings_for(settings["method"], settings["benchmark"]).to_dict()
     given = {k: v for k, v in settings.items() if v != usual[k] and k != "options"}
-    flags = [f"--{name.replace('_', '-')}{_value(value)}" for name, value in given.items()]
-    options = [f"--options.{k.replace('_', '-')} {v}" for k, v in settings["options"].items()]
+    flags = [_flag("", name, value) for name, value in given.items()]
+    # A method's own switches are off unless asked for, and so have no flag for off.
+    options = [_flag("options.", k, v) for k, v in settings["options"].items() if v is not False]
     words = ["polarbear run", settings["method"], f"--benchmark {settings['benchmark']}"]
     return " ".join([*words, *flags, *options])
 
 
-def _value(value: Any) -> str:
-    """A flag's value; a switch that is on has none."""
-    return "" if value is True else f" {value}"
+def _flag(group: str, name: str, value: Any) -> str:
+    """A setting as the command line takes it; a switch has no value."""
+    dashed = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{group}{dashed}" if value else f"--{group}no-{dashed}"
+    return f"--{group}{dashed} {value}"
 
 
-def _top1(folder: RunFolder, stream: Stream) -> list[float] | None:
+def _top1(folder: RunFolder, stream: Stream) -> list[float | None] | None:
+    """Give the score after each task, None for those the run did not come to."""
     evaluator, no_levels = Evaluator(stream), np.empty(0, dtype=np.intp)
-    found: list[float] = []
-    for after in range(len(stream)):
-        scores = folder.raw(after)
+    found: list[float | None] = []
+    for score in folder.table().r:
+        if np.isnan(score):
+            found.append(None)
+            continue
+        scores = folder.raw(len(found))
         if scores is None:
             return None
         named = top1(scores, False, no_levels)
-        found.append(evaluator.add(after, named)["pw_jaccard"])
+        found.append(evaluator.add(len(found), named)["pw_jaccard"])
     return found
 
 

@@ -131,6 +131,7 @@ def begin(
         "data": stream.source.checksum if stream.source else "",
         "environment": environment()
         | {"torch": torch.__version__, "device": _device_name(learner)},
+        "precision": learner.machine.precision,
         "threads": threads,
     }
     return Prepared(RunFolder.create(folder, manifest), stream, learner, threads)
@@ -170,7 +171,7 @@ def build_learner(
     width, classes = feature_width(backbone), len(stream.classes)
     head = build_head(method_class.head, width, classes, settings.seed)
     model = Model(backbone, head)
-    model.fused = settings.fused
+    model.fused = settings.fused and not settings.compile
     model.compiled_batch = settings.batch_size if settings.compile else None
     machine.place(model)
     return Learner(
