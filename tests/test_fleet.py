@@ -1,21 +1,25 @@
 """Several runs in one process: what each gives is what it gives alone; one failing stays alone."""
 
+import gc
 import os
 import signal
 import weakref
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from engine_run import one_thread, outcome, shapes_stream, tiny
 from polarbear.engine import fleet, room
 from polarbear.engine.fleet import Job, run_fleet
+from polarbear.engine.machine import Machine
 from polarbear.engine.room import Memory, Room
-from polarbear.engine.session import SharedPixels, begin, reopen, resume, run
-from polarbear.engine.trainer import Progress
+from polarbear.engine.session import SharedPixels, begin, build_learner, reopen, resume, run
+from polarbear.engine.trainer import Progress, Trainer
 
 __all__ = ["one_thread"]
 
@@ -60,6 +64,38 @@ def test_runs_share_their_pixels(tmp_path: Path) -> None:
     second = job(tmp_path / "b", seed=3).prepare(shared)
     assert first.learner.train_pixels is second.learner.train_pixels
     assert len(shared) == 2
+
+
+def test_data_without_a_checksum_are_not_taken_for_others(tmp_path: Path) -> None:
+    shared: SharedPixels = {}
+    for number in range(8):
+        stream = shapes_stream()
+        images = np.full_like(stream.images("train"), number)
+        source = replace(stream.source, checksum="", train=images)
+        learner = build_learner(tiny("er"), replace(stream, source=source), shared)
+        (pixels,) = learner.train_pixels.batches([np.arange(3)])
+        assert pixels.unique().tolist() == [number]
+        del source, learner
+        gc.collect()  # what is gone may leave its id to the next
+
+
+def test_every_turn_has_the_precision_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_by: list[Machine] = []
+    monkeypatch.setattr(Machine, "allow_tf32", lambda self: set_by.append(self))
+    turns = 0
+
+    def look(trainer: Trainer, progress: Progress) -> None:
+        nonlocal turns
+        turns += 1
+        assert set_by[-1] is trainer.learner.machine
+
+    jobs = [job(tmp_path / kind, precision=kind) for kind in ("fp32", "bf16")]
+    jobs = [replace(one, more={"on_step": look}) for one in jobs]
+    outcomes = run_fleet(jobs, at_once=2)
+    assert [one.error for one in outcomes.values()] == [None, None]
+    assert turns > 4
 
 
 def test_a_stopped_fleet_can_be_gone_on_with(
@@ -212,6 +248,7 @@ def test_room_counts_what_is_held_and_what_is_needed_for_a_moment(
     assert not one.has_place
     counted = after
     one.look("run", device, Progress(step=3))
+    one.look("run", device, Progress(task=1))  # resumed where a task had ended
     assert not one.has_place
     one.look("run", device, Progress(epoch=1))
     assert one.has_place is place

@@ -101,6 +101,20 @@ def test_small_takes_images_of_many_sizes_and_stays_small(side: int) -> None:
     assert net(torch.randn(2, 3, side, side)).shape == (2, feature_width(net))
 
 
+def test_one_image_with_one_value_a_channel_can_be_trained_on() -> None:
+    net = build_backbone("small", seed=0).train()
+    before = [buffer.clone() for buffer in net.buffers()]
+    net(torch.rand(1, 3, 16, 16)).sum().backward()
+    last = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)][-1]
+    assert last.weight.grad is not None
+    assert last.weight.grad.isfinite().all()
+    # The layers with several places a channel have learned from it, the last one has not.
+    moved = [not torch.equal(a, b) for a, b in zip(before, net.buffers(), strict=True)]
+    assert any(moved)
+    assert last.running_mean is not None
+    assert not last.running_mean.any()
+
+
 def test_small_can_learn() -> None:
     torch.manual_seed(0)
     images, labels = torch.randn(64, 3, 16, 16), torch.arange(64) % 4

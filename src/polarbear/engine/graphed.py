@@ -22,8 +22,10 @@ from polarbear.engine.augment import Jitter, augment, prepare
 from polarbear.engine.batch import Batch
 from polarbear.engine.epoch import Epoch
 from polarbear.engine.learner import Learner
+from polarbear.engine.model import weights_are_finite
 from polarbear.engine.pixels import ResidentPixels
 from polarbear.engine.pool import Pool
+from polarbear.methods.method import Method
 
 log = logging.getLogger("polarbear")
 
@@ -191,37 +193,39 @@ class GraphedTask:
     def _capture(self) -> None:
         """Capture the three graphs and leave every weight as it was, even where that fails."""
         before = self._snapshot()
+        outer = torch.cuda.current_stream(self.device)
         try:
-            self._capture_graphs()
+            # A capture that fails may leave its stream behind as the current one.
+            with torch.cuda.stream(outer):
+                self._capture_graphs(_capturable(outer))
         finally:
-            torch.cuda.current_stream(self.device).synchronize()
+            outer.synchronize()
             self._put_back(before)
 
-    def _capture_graphs(self) -> None:
+    def _capture_graphs(self, side: Any) -> None:
         pool = torch.cuda.graph_pool_handle()
         full, rest = self.images >= self.size, self.images % self.size
         # A search for the fastest kernels pays for the shape of nearly all steps alone.
         with _searching_for_kernels():
-            self.full_step = self._step_graph(self.size, pool, WARM_UP) if full else None
+            self.full_step = self._step_graph(self.size, side, pool, WARM_UP) if full else None
         warm_up = 1 if full else WARM_UP
-        self.partial_step = self._step_graph(rest, pool, warm_up) if rest else None
-        self.validation = self._graph(self._validate, pool)
+        self.partial_step = self._step_graph(rest, side, pool, warm_up) if rest else None
+        self.validation = self._graph(self._validate, side, pool, 1)
         self.host_losses = torch.empty_like(self.losses, device="cpu").pin_memory()
         self.host_scores = torch.empty_like(self.scores, device="cpu").pin_memory()
         self.host_finite = torch.empty_like(self.finite, device="cpu").pin_memory()
 
-    def _step_graph(self, size: int, pool: Any, warm_up: int) -> torch.cuda.CUDAGraph:
-        return self._graph(lambda: self._train(size), pool, warm_up)
+    def _step_graph(self, size: int, side: Any, pool: Any, warm_up: int) -> torch.cuda.CUDAGraph:
+        return self._graph(lambda: self._train(size), side, pool, warm_up)
 
-    def _graph(self, work: Any, pool: Any, warm_up: int = 1) -> torch.cuda.CUDAGraph:
+    def _graph(self, work: Any, side: Any, pool: Any, warm_up: int) -> torch.cuda.CUDAGraph:
         outer = torch.cuda.current_stream(self.device)
-        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         side.wait_stream(outer)
         try:
             with torch.cuda.stream(side):
-                for _ in range(warm_up):
-                    self.step.zero_()
-                    work()
+                for _ in range(warm_up - 1):
+                    self._try(work)
+                self._refuse_what_replays_wrongly(work)
                 self.optimiser.zero_grad(set_to_none=True)
         finally:
             outer.wait_stream(side)
@@ -230,6 +234,34 @@ class GraphedTask:
         with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
             work()
         return graph
+
+    def _try(self, work: Any) -> None:
+        self.step.zero_()
+        work()
+
+    def _refuse_what_replays_wrongly(self, work: Any) -> None:
+        """Do the work once more and see what it leaves behind, before it is captured.
+
+        A replay repeats the arithmetic on the same addresses, and no line of Python: numbers would
+        be drawn without the step's seed, or once for all, and a new tensor would stay unknown.
+        """
+        tensors, own = self._tensors(), self.method_tensors
+        with self.learner.machine.seeded(0):
+            drawn = self._random_states()
+            self._try(work)
+            if not all(map(torch.equal, drawn, self._random_states())):
+                raise RuntimeError("a step draws random numbers")
+        if [t.data_ptr() for t in tensors] != [t.data_ptr() for t in self._tensors()]:
+            raise RuntimeError("a step puts new tensors in the place of weights or buffers")
+        state = self.learner.method.state()
+        if any(state[name] is not tensor for name, tensor in own.items()):
+            raise RuntimeError("the method puts new tensors in the place of those it keeps")
+
+    def _random_states(self) -> list[Tensor]:
+        states = [torch.default_generator.get_state()]
+        if self.device.type == "cuda":
+            states.append(torch.cuda.get_rng_state(self.device))
+        return states
 
     def _train(self, size: int) -> None:
         learner = self.learner
@@ -252,24 +284,46 @@ class GraphedTask:
         learner.model.eval()
         pixels: ResidentPixels = learner.train_pixels  # type: ignore[assignment]
         parts = []
-        for rows in torch.split(self.valid_rows, learner.at_once):
+        # No rows would be split into one part of none.
+        chosen = torch.split(self.valid_rows, learner.at_once) if len(self.valid_rows) else ()
+        for rows in chosen:
             with learner.machine.autocast():
                 parts.append(learner.model(prepare(pixels.data[rows], learner.preparation)).float())
         self.scores = torch.cat(parts) if parts else torch.zeros((0, 0), device=self.device)
-        weights = [w for w in learner.model.state_dict().values() if w.is_floating_point()]
-        self.finite = torch.stack([w.isfinite().all() for w in weights]).all()
+        self.finite = weights_are_finite(learner.model)
 
     def _snapshot(self) -> list[Tensor]:
-        return [tensor.clone() for tensor in self._state()]
+        """Copy all that the steps before a capture change."""
+        self.method_tensors = _lasting(self.learner.method)
+        return [t.clone() for t in (*self._tensors(), *self.method_tensors.values())]
 
     def _put_back(self, before: list[Tensor]) -> None:
+        state = self.learner.method.state()
+        own = [state[name] for name in self.method_tensors]
         with torch.no_grad():
-            for tensor, was in zip(self._state(), before, strict=True):
+            for tensor, was in zip((*self._tensors(), *own), before, strict=True):
                 tensor.copy_(was)
         self.losses.zero_()
 
-    def _state(self) -> list[Tensor]:
+    def _tensors(self) -> list[Tensor]:
         weights = list(self.learner.model.state_dict().values())
         groups = self.optimiser.param_groups
         momentum = [self.optimiser.state[p]["momentum_buffer"] for g in groups for p in g["params"]]
         return weights + momentum
+
+
+def _capturable(stream: Any) -> Any:
+    """Give a run's own stream, or another for the default one, which cannot be captured.
+
+    Its own, because libraries have one workspace a stream: graphs of two runs that were captured
+    on the same stream would write into the same one at the same time.
+    """
+    if stream != torch.cuda.default_stream(stream.device):
+        return stream
+    return torch.cuda.Stream(stream.device)  # type: ignore[no-untyped-call]
+
+
+def _lasting(method: Method) -> dict[str, Tensor]:
+    """Give those of a method's tensors that it keeps, and does not make when asked for them."""
+    again = method.state()
+    return {name: tensor for name, tensor in method.state().items() if tensor is again[name]}

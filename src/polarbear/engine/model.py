@@ -52,6 +52,15 @@ class Model(nn.Module):
         return scores
 
 
+def weights_are_finite(model: nn.Module) -> Tensor:
+    """Whether all parameters and running statistics are numbers: one, on their device.
+
+    Other buffers may hold infinities on purpose, such as a mask of attention.
+    """
+    running = [b for n, b in model.named_buffers() if n.endswith(("running_mean", "running_var"))]
+    return torch.stack([w.isfinite().all() for w in (*model.parameters(), *running)]).all()
+
+
 def _call(backbone: nn.Module, images: Tensor) -> Tensor:
     features: Tensor = backbone(images)
     return features

@@ -44,7 +44,9 @@ class Residual(nn.Module):
 class UncountedBatchNorm(nn.BatchNorm2d):
     """Batch norm that does not count its batches: nothing here reads the count.
 
-    It would be one more kernel in each layer, 33 of a step's in ResNet-32.
+    It would be one more kernel in each layer, 33 of a step's in ResNet-32. Where a channel has one
+    value alone, as in an epoch's last batch it may, that is normalised by the running statistics:
+    PyTorch's own would raise an error, and end a run.
     """
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -55,7 +57,7 @@ class UncountedBatchNorm(nn.BatchNorm2d):
             self.running_var,
             self.weight,
             self.bias,
-            self.training,
+            self.training and maps.numel() > maps.shape[1],
             self.momentum or 0.0,
             self.eps,
         )

@@ -1,5 +1,6 @@
 """How much of a GPU's memory runs take, and whether one more finds a place in it."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +22,8 @@ def gpu_memory(device: torch.device, *, afresh: bool = False) -> Memory | None:
     """Count a GPU's memory, that of ended runs as free; None for a CPU, where nobody counts."""
     if device.type != "cuda":
         return None
-    torch.cuda.empty_cache()
+    with suppress(RuntimeError):  # refused where a capture has failed: then less counts as free
+        torch.cuda.empty_cache()
     if afresh:
         torch.cuda.reset_peak_memory_stats(device)
     return Memory(torch.cuda.mem_get_info(device)[0], torch.cuda.max_memory_allocated(device))
@@ -48,8 +50,11 @@ class Room:
             self._newest, self._before, self.has_place = run, memory, False
 
     def look(self, run: object, device: torch.device, progress: Progress) -> None:
-        """Measure the newest run when its first epoch is over."""
-        if run is self._newest and progress.step == 0:
+        """Measure the newest run when its first epoch is over.
+
+        One that is resumed after a task's last epoch pauses before it has captured anything.
+        """
+        if run is self._newest and progress.step == 0 and progress.epoch > 0:
             self._newest = None
             self._judge(device, measured=True)
 

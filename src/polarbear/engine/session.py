@@ -35,7 +35,7 @@ from polarbear.stream import Stream
 log = logging.getLogger("polarbear")
 
 OnStep = Callable[[Trainer, Progress], None]
-SharedPixels = dict[tuple[str, str], Pixels]
+SharedPixels = dict[tuple[object, str, torch.device], Pixels]
 
 
 @dataclass(frozen=True)
@@ -187,10 +187,11 @@ def build_learner(
 
 def _pixels(stream: Stream, device: torch.device, shared: SharedPixels) -> list[Pixels]:
     """Give training and test pixels; runs on the same data use the same ones."""
-    content = stream.source.checksum if stream.source else ""
+    checksum = stream.source.checksum if stream.source else ""
     placed = []
     for split in ("train", "test"):
-        key = (content or str(id(stream.source)), split)
+        # Data without a checksum stand for themselves; as a key they are kept, and so is their id.
+        key = (checksum or stream.source or stream, split, device)
         if key not in shared:
             shared[key] = place_pixels(stream.images(split), device)
         placed.append(shared[key])
@@ -285,6 +286,7 @@ def _advance(
     began = time.monotonic() - before
     saved, task = time.monotonic(), trainer.progress.task
     told = None
+    learner.machine.allow_tf32()  # runs that were made ready since may have another precision
     for progress in trainer.steps():
         # While a GPU is at work a run may pause in the same place many times.
         if on_step and progress is not told:
@@ -299,6 +301,7 @@ def _advance(
             log.warning("stopped at %s; `polarbear resume %s` goes on", progress, folder.path)
             return False
         yield progress
+        learner.machine.allow_tf32()
     with writing(folder.path):
         facts = {"tasks": trainer.tasks, "seconds": time.monotonic() - began}
         write_json(folder.path / "finished.json", facts)

@@ -19,6 +19,7 @@ from polarbear.engine.epoch import Epoch
 from polarbear.engine.graphed import GraphedTask, can_graph
 from polarbear.engine.keys import keyed
 from polarbear.engine.learner import Learner
+from polarbear.engine.model import weights_are_finite
 from polarbear.engine.plateau import Plateau
 from polarbear.engine.pool import Pool, training_view, validation_view
 from polarbear.errors import PolarbearError
@@ -127,8 +128,6 @@ class Trainer:
             weight_decay=settings.weight_decay,
             fused=learner.machine.device.type == "cuda",
         )
-        # Asking a model for its weights takes longer than copying them.
-        self._weights = learner.model.state_dict()
         self._make_pools()
 
     def _train_epoch(self) -> Iterator[Progress]:
@@ -226,8 +225,7 @@ class Trainer:
     def _weights_are_finite(self) -> bool:
         if self._in_graph and cast(GraphedTask, self.graphed).ended:
             return cast(GraphedTask, self.graphed).weights_are_finite()
-        weights = self.learner.model.state_dict().values()
-        return bool(torch.stack([w.isfinite().all() for w in weights]).all())
+        return bool(weights_are_finite(self.learner.model))
 
     def loss_values(self) -> Floats:
         """Give this epoch's losses so far: (steps,)."""
@@ -272,11 +270,12 @@ class Trainer:
         """Copy the weights of the best epoch; of equal ones the later."""
         if self.learner.method.keep != "best" or score < self.progress.best_score:
             return
+        # Asked for anew: a network may have put another tensor in the place of a buffer.
+        weights = self.learner.model.state_dict()
         if self.best:
-            kept = [self.best[name] for name in self._weights]
-            torch._foreach_copy_(kept, list(self._weights.values()))
+            torch._foreach_copy_([self.best[name] for name in weights], list(weights.values()))
         else:
-            self.best = {name: tensor.clone() for name, tensor in self._weights.items()}
+            self.best = {name: tensor.clone() for name, tensor in weights.items()}
         self.progress = replace(self.progress, best_score=score)
 
     def _decisions(self, view: View, scores: Scores) -> Bools:

@@ -1,0 +1,122 @@
+"""CUDA graphs on a CPU, for what can be known of them without a GPU.
+
+A capture notes every operation of PyTorch with the tensors it used, a replay does them again on
+the same tensors. What a step does with buffers, cursors and addresses is as on a GPU; streams,
+races and speed are not. Unlike a real one, a capture also computes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from polarbear.engine import trainer
+from polarbear.engine.graphed import GraphedTask
+
+
+class Notes(TorchDispatchMode):
+    """Notes operations; refuses those that wait for the device, as a capture does."""
+
+    def __init__(self, taken: list[Any]) -> None:
+        super().__init__()
+        self.taken = taken
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        result = func(*args, **(kwargs or {}))
+        self.taken.append((func, args, kwargs or {}, result))
+        return result
+
+
+class FakeGraph:
+    """Operations that were noted and can be done again."""
+
+    def __init__(self) -> None:
+        self.operations: list[Any] = []
+
+    def replay(self) -> None:
+        with torch.no_grad():
+            below = torch._C._AutoDispatchBelowAutograd()
+            for func, args, kwargs, results in self.operations:
+                again = tree_leaves(func(*args, **kwargs))
+                for result, new in zip(tree_leaves(results), again, strict=True):
+                    if isinstance(result, torch.Tensor) and result is not new and result.numel():
+                        result.copy_(new)
+            del below
+
+    def reset(self) -> None:
+        self.operations = []
+
+
+class FakeStream:
+    """Work that is done at once."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, *_: object) -> None: ...
+
+    def wait_stream(self, other: object) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+class FakeEvent:
+    """Comes to pass at the second time of asking."""
+
+    asked = 0
+
+    def record(self, stream: object) -> None:
+        self.asked = 0
+
+    def query(self) -> bool:
+        self.asked += 1
+        return self.asked > 1
+
+    def synchronize(self) -> None: ...
+
+
+class FusedSGD(torch.optim.SGD):
+    """The only one that takes its rate from a tensor, as the captured steps do."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more | {"fused": True})
+
+
+def install(patch: pytest.MonkeyPatch) -> list[GraphedTask]:
+    """Put the fakes in place; gives the list that captured tasks are added to."""
+    captured: list[GraphedTask] = []
+    inner = GraphedTask._capture_graphs
+
+    def capture(self: GraphedTask, side: Any) -> None:
+        captured.append(self)
+        inner(self, side)
+
+    @contextmanager
+    def graph(made: FakeGraph, **_: object) -> Iterator[None]:
+        captured[-1].step.zero_()  # a real capture does not compute, and so needs no place
+        with Notes(made.operations):
+            yield
+
+    patch.setattr(GraphedTask, "_capture_graphs", capture)
+    patch.setattr(trainer, "can_graph", lambda learner: True)
+    patch.setattr(trainer, "STEPS_A_TURN", 2)
+    for name, fake in {
+        "CUDAGraph": FakeGraph,
+        "graph": graph,
+        "Stream": FakeStream,
+        "stream": lambda stream: nullcontext(),
+        "current_stream": FakeStream,
+        "default_stream": FakeStream,
+        "Event": FakeEvent,
+        "synchronize": lambda device: None,
+        "graph_pool_handle": lambda: (0, 1),
+    }.items():
+        patch.setattr(torch.cuda, name, fake)
+    patch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
+    patch.setattr(torch.optim, "SGD", FusedSGD)
+    return captured

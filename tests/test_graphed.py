@@ -1,0 +1,190 @@
+"""Captured steps, with fake graphs on a CPU; `test_fleet.py` has the real ones, for a GPU."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fake_graphs
+from engine_run import TinyNetwork, one_thread, shapes_stream, tiny
+from polarbear.engine.batch import Batch
+from polarbear.engine.graphed import GraphedTask
+from polarbear.engine.session import resume, run
+from polarbear.engine.trainer import Progress, Trainer
+from polarbear.methods.er import ER
+from polarbear.runs import RunFolder
+
+__all__ = ["one_thread"]
+
+FIRST_TASK = len(shapes_stream()[0].train)
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> list[GraphedTask]:
+    return fake_graphs.install(monkeypatch)
+
+
+def epochs(folder: Path, method: str = "er", **changes: Any) -> list[dict[str, Any]]:
+    settings = tiny(method, learning_rate=0.1, **changes)
+    assert run(settings, folder, stream=shapes_stream())
+    lines = list(RunFolder(folder).lines("epochs"))
+    return [{k: line[k] for k in ("task", "epoch", "loss", "rate", "valid")} for line in lines]
+
+
+def assert_same(folder: Path, method: str = "er", **changes: Any) -> None:
+    fast = epochs(folder / "fast", method, **changes)
+    slow = epochs(folder / "slow", method, graph=False, **changes)
+    assert fast == [pytest.approx(line) for line in slow]
+
+
+@pytest.mark.parametrize(
+    "method", ["finetune", "er", "mask-seen", "agem", "icarl-cnn", "icarl-norm", "lucir"]
+)
+def test_replayed_steps_are_the_eager_ones(
+    captured: list[GraphedTask], tmp_path: Path, method: str
+) -> None:
+    assert_same(tmp_path, method)
+    assert len(captured) == 3
+
+
+@pytest.mark.parametrize("size", [FIRST_TASK - 1, FIRST_TASK, FIRST_TASK + 1, 5000])
+def test_batches_of_any_size_beside_the_tasks(
+    captured: list[GraphedTask], tmp_path: Path, size: int
+) -> None:
+    assert_same(tmp_path, batch_size=size)
+    assert len(captured) == 3
+
+
+def test_a_run_resumed_among_captured_steps_ends_the_same(
+    captured: list[GraphedTask], tmp_path: Path
+) -> None:
+    settings = tiny("agem", learning_rate=0.1)
+    assert run(settings, tmp_path / "whole", stream=shapes_stream())
+    pauses = 0
+
+    def stop(trainer: Trainer, progress: Progress) -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, tmp_path / "broken", stream=shapes_stream(), on_step=stop, save_every=0)
+    assert resume(tmp_path / "broken", stream=shapes_stream())
+    whole, broken = (losses(tmp_path / name) for name in ("whole", "broken"))
+    assert broken == whole
+
+
+def losses(folder: Path) -> list[float]:
+    return [line["loss"] for line in RunFolder(folder).lines("epochs")]
+
+
+class DrawingER(ER):
+    """ER whose loss is weighed at random."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        return super().loss(batch) * torch.rand(())
+
+
+class CountingER(ER):
+    """ER that adds up what it has seen, in a tensor that a checkpoint keeps."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.images = torch.zeros(())
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.images += len(batch.images)
+        return super().loss(batch)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"images": self.images}
+
+
+class ReplacingER(CountingER):
+    """The same, with another tensor at every step."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.images = self.images + len(batch.images)
+        return ER.loss(self, batch)
+
+
+class ReplacingNetwork(TinyNetwork):
+    """A network that puts another tensor in the place of a buffer at every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training:
+            self.steps = self.steps + 1
+        return super().forward(images)
+
+
+class MaskedNetwork(TinyNetwork):
+    """A network with a buffer that holds an infinity on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"method": "test_graphed:DrawingER"}, "draws random numbers"),
+        ({"method": "test_graphed:ReplacingER"}, "in the place of those it keeps"),
+        ({"method": "er", "network": "test_graphed:ReplacingNetwork"}, "weights or buffers"),
+    ],
+)
+def test_steps_that_a_replay_would_get_wrong_are_not_captured(
+    captured: list[GraphedTask],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    changes: dict[str, str],
+    why: str,
+) -> None:
+    with caplog.at_level(logging.WARNING, "polarbear"):
+        assert_same(tmp_path, **changes)
+    assert [why in message for message in caplog.messages] == [True]
+
+
+def test_the_steps_before_a_capture_leave_no_trace_in_a_method(
+    captured: list[GraphedTask], tmp_path: Path
+) -> None:
+    seen: dict[bool, float] = {}
+
+    def look(graph: bool) -> Callable[[Trainer, Progress], None]:
+        def on_step(trainer: Trainer, progress: Progress) -> None:
+            seen[graph] = float(trainer.learner.method.state()["images"])
+
+        return on_step
+
+    for graph in (True, False):
+        settings = tiny("test_graphed:CountingER", graph=graph)
+        run(settings, tmp_path / str(graph), stream=shapes_stream(), on_step=look(graph))
+    assert captured
+    assert seen[True] == seen[False] > 0
+
+
+def test_an_infinity_on_purpose_is_no_divergence(
+    captured: list[GraphedTask], tmp_path: Path
+) -> None:
+    assert_same(tmp_path, network="test_graphed:MaskedNetwork")
+
+
+def test_the_best_weights_hold_a_buffer_that_was_replaced(tmp_path: Path) -> None:
+    kept: list[nn.Module] = []
+    settings = tiny("er", network="test_graphed:ReplacingNetwork", tasks=1)
+
+    def keep(trainer: Trainer, progress: Progress) -> None:
+        kept.append(trainer.learner.model)
+
+    assert run(settings, tmp_path / "run", stream=shapes_stream(), on_step=keep)
+    steps = -(-FIRST_TASK // 32)
+    assert float(kept[0].backbone.steps) % steps == 0 < float(kept[0].backbone.steps)
