@@ -3,8 +3,10 @@
 The reference's way is that of the authors' code: a DataLoader with worker processes, PIL
 transforms, fp32, eager steps, the loss read at every step. Ours is the engine as it is.
 
-    python bench/train.py --root data                       # a GPU, all columns
+    python bench/train.py --root data --methods er agem --cpu    # a GPU, then its CPU
     python bench/train.py --root data --device cpu --workers 2 --images 2048 --compile
+
+Beside the rate stand its ratio to the reference's and the seconds one run's epoch takes.
 """
 
 import argparse
@@ -152,9 +154,13 @@ def our_rate(settings: list[Settings], root: str) -> tuple[float, float]:
     return images / (end_at - begin_at), memory
 
 
-def step_rates(args: argparse.Namespace) -> None:
+def line(name: str, rate: float, base: float, epoch: float) -> str:
+    """A row: images per second, ratio to the reference's, seconds of ``epoch`` images."""
+    return f"{name:40} {rate:10,.0f} {rate / base:7.2f}x {epoch / rate:8.2f} s"
+
+
+def step_rates(stream: polarbear.Stream, args: argparse.Namespace) -> None:
     """Print the rates of steps on a CPU: each way by turns, as such machines are seldom quiet."""
-    stream = polarbear.load("iirc-cifar", 0, args.root)
     ways = {"the reference way": lambda: reference_rate(stream, args)}
     for method in args.methods:
         for compiled in (False, True) if args.compile else (False,):
@@ -169,8 +175,9 @@ def step_rates(args: argparse.Namespace) -> None:
             found[name].append(way())
     base = median(found["the reference way"])
     for name, rates in found.items():
-        rate, spread = median(rates), f"{min(rates):,.0f} to {max(rates):,.0f}"
-        print(f"{name:40} {rate:10,.0f} {rate / base:7.2f}x  {spread}", flush=True)
+        spread = f"{min(rates):,.0f} to {max(rates):,.0f}"
+        shown = line(f"CPU: {name}", median(rates), base, len(stream[0].train))
+        print(f"{shown}  {spread}", flush=True)
 
 
 def step_rate(steps: Iterator[object], batch_size: int, count: int = 16) -> float:
@@ -198,6 +205,17 @@ def cases(args: argparse.Namespace) -> Iterator[tuple[str, list[Settings]]]:
             yield f"{method}, compiled, not fused", [compiled]
 
 
+def gpu_rates(stream: polarbear.Stream, args: argparse.Namespace) -> None:
+    """Print the rates of whole epochs on a GPU, and the memory a fleet takes."""
+    base, images = reference_rate(stream, args), len(stream[0].train)
+    print(line("the reference way", base, base, images), flush=True)
+    for name, settings in cases(args):
+        rate, memory = our_rate(settings, args.root)
+        # Runs side by side share the rate.
+        shown = line(name, rate, base, images * len(settings))
+        print(f"{shown} {memory:6.1f} GB", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", default="data")
@@ -210,18 +228,18 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--turns", type=int, default=5, help="of each way, on a CPU")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--cpu", action="store_true", help="on a GPU: then the CPU too")
     args = parser.parse_args()
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     print(f"{device}, PyTorch {torch.__version__}, Python {platform.python_version()}")
-    print("IIRC-CIFAR task 0, ResNet-32, batch 128, images/s\n")
-    if args.device == "cpu" or not torch.cuda.is_available():
-        step_rates(args)
-        return
-    base = reference_rate(polarbear.load("iirc-cifar", 0, args.root), args)
-    print(f"{'the reference way':40} {base:10,.0f} {1:7.1f}x", flush=True)
-    for name, settings in cases(args):
-        rate, memory = our_rate(settings, args.root)
-        print(f"{name:40} {rate:10,.0f} {rate / base:7.1f}x {memory:6.1f} GB", flush=True)
+    print("IIRC-CIFAR task 0, ResNet-32, batch 128: images/s, ratio, seconds an epoch\n")
+    stream = polarbear.load("iirc-cifar", 0, args.root)
+    on_cpu = args.device == "cpu" or not torch.cuda.is_available()
+    if not on_cpu:
+        gpu_rates(stream, args)
+    if on_cpu or args.cpu:
+        args.device = "cpu"
+        step_rates(stream, args)
 
 
 if __name__ == "__main__":
