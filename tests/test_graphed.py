@@ -154,6 +154,21 @@ def test_steps_that_a_replay_would_get_wrong_are_not_captured(
     assert [why in message for message in caplog.messages] == [True]
 
 
+def test_a_capture_that_fails_leaves_the_weights_as_they_were(
+    captured: list[GraphedTask],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(task: GraphedTask, work: Callable[[], None], *_: object) -> None:
+        work()  # the steps before a capture move the weights
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(GraphedTask, "_graph", fail)
+    assert_same(tmp_path)
+    assert "cannot be captured" in caplog.text
+
+
 def test_the_steps_before_a_capture_leave_no_trace_in_a_method(
     captured: list[GraphedTask], tmp_path: Path
 ) -> None:

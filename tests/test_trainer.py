@@ -1,8 +1,7 @@
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -30,7 +29,6 @@ from polarbear.decide import threshold
 from polarbear.engine.augment import PREPARATIONS, prepare
 from polarbear.engine.batch import Batch
 from polarbear.engine.epoch import Epoch
-from polarbear.engine.graphed import GraphedTask
 from polarbear.engine.keys import keyed
 from polarbear.engine.pool import Pool
 from polarbear.engine.trainer import DivergedError, Trainer
@@ -663,21 +661,3 @@ def test_a_task_without_images_passes(method: str) -> None:
     without = [np.isnan(r["loss"]) for r in notes.epochs if not r["images"]]
     assert all(without)
     assert len(notes.lines) == 6
-
-
-def test_a_capture_that_fails_leaves_the_weights_as_they_were(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(task: GraphedTask, work: Callable[[], None], *_: object) -> None:
-        work()  # the steps before a capture move the weights
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    for name in ("Event", "current_stream", "graph_pool_handle"):
-        monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
-    monkeypatch.setattr(GraphedTask, "_graph", fail)
-    (plain, _), (falls_back, _) = (trainer_for(tiny("er", tasks=1)) for _ in range(2))
-    falls_back.can_graph = True
-    for trainer in (plain, falls_back):
-        finish(trainer)
-    assert "cannot be captured" in caplog.text
-    assert same(weights(falls_back.learner.model), weights(plain.learner.model))

@@ -68,7 +68,7 @@ def start_run(
         "root": None,
         "classes": [list(task) for task in stream.schedule.tasks],
         "data": stream.source.checksum if stream.source else "",
-        "environment": environment() | _frameworks() | {"device": device},
+        "environment": environment() | _frameworks() | {"device": device, "precision": None},
         "threads": None,
     }
     return RunFolder.create(path, manifest)

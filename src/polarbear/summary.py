@@ -37,7 +37,7 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
         "command": command or command_of(settings),
         "commit": about["commit"],
         "hardware": about["device"],
-        "precision": manifest.get("precision", settings["precision"]),
+        "precision": about.get("precision"),
         "versions": {k: about[k] for k in ("polarbear", "python", "numpy", "torch")},
         "seconds": folder.seconds(),
     }

@@ -130,8 +130,11 @@ def begin(
         "classes": [list(task) for task in stream.schedule.tasks],
         "data": stream.source.checksum if stream.source else "",
         "environment": environment()
-        | {"torch": torch.__version__, "device": _device_name(learner)},
-        "precision": learner.machine.precision,
+        | {
+            "torch": torch.__version__,
+            "device": _device_name(learner),
+            "precision": learner.machine.precision,
+        },
         "threads": threads,
     }
     return Prepared(RunFolder.create(folder, manifest), stream, learner, threads)
