@@ -6,6 +6,7 @@ python bench/check_gpu.py er agem --compile
 
 import argparse
 import json
+import logging
 import sys
 import tempfile
 import time
@@ -33,6 +34,14 @@ FIRST = 0.01
 
 def later(method: str, path: str) -> float:
     return 0.05 if path == "graph fp32" and method != "agem" else 0.15
+
+
+class Refusals(logging.Handler):
+    """Takes what the engine says of steps that it could not capture."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "cannot be captured" in record.getMessage():
+            raise RuntimeError(record.getMessage())
 
 
 def losses(method: str, stream: polarbear.Stream, **changes: object) -> list[float]:
@@ -70,6 +79,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         parser.error("this needs a GPU")
     print(torch.cuda.get_device_name(), torch.__version__)
+    logging.getLogger("polarbear").addHandler(Refusals())
     stream = polarbear.load("iirc-shapes")
     failed = 0
     for method in args.methods:

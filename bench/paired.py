@@ -53,9 +53,9 @@ def main() -> None:
             mean, std = paper.mean[j], paper.std[j]
             line += f"  {mean:.2f} ({std:.3f})  {(other[:, j].mean() - mean) / std:+.1f}"
         print(line)
-    later = gain[:, done[done > 0]].mean(axis=1)
-    alike = np.corrcoef(gain[:, 0], later)[0, 1]
-    print(f"gain on task 0 and mean gain after: correlation {alike:.2f}")
+    if len(done) > 1:
+        alike = np.corrcoef(gain[:, 0], gain[:, done[1:]].mean(axis=1))[0, 1]
+        print(f"gain on task 0 and mean gain after: correlation {alike:.2f}")
 
 
 if __name__ == "__main__":

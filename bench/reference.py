@@ -10,6 +10,7 @@ and, of the best epoch's weights, test; the engine's are those of ``bench/run.py
 
 import argparse
 import json
+import random
 from copy import deepcopy
 
 import torch
@@ -93,6 +94,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     args = parser.parse_args()
     torch.manual_seed(args.seed)
+    random.seed(args.seed)
     stream = polarbear.load("iirc-cifar", args.order, args.root)
     learner = built(stream, args.weights, args.seed)
     print(json.dumps({"order": args.order, "test": train(learner, stream, args)}))

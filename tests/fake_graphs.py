@@ -88,17 +88,19 @@ class FusedSGD(torch.optim.SGD):
 
 
 def install(patch: pytest.MonkeyPatch) -> list[GraphedTask]:
-    """Put the fakes in place; gives the list that captured tasks are added to."""
+    """Put the fakes in place; gives the list that tasks are added to once they are captured."""
+    tried: list[GraphedTask] = []
     captured: list[GraphedTask] = []
     inner = GraphedTask._capture_graphs
 
     def capture(self: GraphedTask, side: Any) -> None:
-        captured.append(self)
+        tried.append(self)
         inner(self, side)
+        captured.append(self)
 
     @contextmanager
     def graph(made: FakeGraph, **_: object) -> Iterator[None]:
-        captured[-1].step.zero_()  # a real capture does not compute, and so needs no place
+        tried[-1].step.zero_()  # a real capture does not compute, and so needs no place
         with Notes(made.operations):
             yield
 

@@ -271,8 +271,17 @@ def test_a_task_smaller_than_a_batch_is_captured_too(tmp_path: Path) -> None:
 
 
 def gpu_losses(folder: Path, method: str, graph: bool, **changes: Any) -> list[float]:
-    settings = tiny(method, device="cuda", precision="fp32", graph=graph, **changes)
-    assert run(settings, folder, stream=shapes_stream())
+    settings = tiny(
+        method, network="small", device="cuda", precision="fp32", graph=graph, **changes
+    )
+    captured = set()
+
+    def look(trainer: Trainer, progress: Progress) -> None:
+        if progress.step:
+            captured.add(trainer.graphed is not None)
+
+    assert run(settings, folder, stream=shapes_stream(), on_step=look)
+    assert captured == {graph}
     return [line["loss"] for line in fleet_lines(folder)]
 
 

@@ -75,6 +75,7 @@ def test_a_run_resumed_among_captured_steps_ends_the_same(
     with pytest.raises(KeyboardInterrupt):
         run(settings, tmp_path / "broken", stream=shapes_stream(), on_step=stop, save_every=0)
     assert resume(tmp_path / "broken", stream=shapes_stream())
+    assert len(captured) == 3 + 4
     whole, broken = (losses(tmp_path / name) for name in ("whole", "broken"))
     assert broken == whole
 
@@ -104,6 +105,9 @@ class CountingER(ER):
     def state(self) -> dict[str, Tensor]:
         return {"images": self.images}
 
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.images = state["images"]
+
 
 class ReplacingER(CountingER):
     """The same, with another tensor at every step."""
@@ -111,6 +115,54 @@ class ReplacingER(CountingER):
     def loss(self, batch: Batch) -> Tensor:
         self.images = self.images + len(batch.images)
         return ER.loss(self, batch)
+
+
+class ViewingER(ReplacingER):
+    """The same, shown as another tensor whenever asked for."""
+
+    def state(self) -> dict[str, Tensor]:
+        return {"images": self.images.detach()}
+
+
+class GrowingER(ViewingER):
+    """A method that notes each step's images in a tensor one longer."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.images = torch.zeros(1)
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.images = torch.cat([self.images, torch.tensor([float(len(batch.images))])])
+        return ER.loss(self, batch)
+
+
+class LateER(ER):
+    """A method that has no tensor of its own before its first step."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        if not self.state():
+            self.images = torch.zeros(())
+        self.images += len(batch.images)
+        return super().loss(batch)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"images": self.images} if hasattr(self, "images") else {}
+
+
+class PythonER(ER):
+    """A method that counts its steps in Python."""
+
+    steps = 0
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.steps += 1
+        return super().loss(batch)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"steps": torch.tensor(self.steps)}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.steps = int(state["steps"])
 
 
 class ReplacingNetwork(TinyNetwork):
@@ -138,7 +190,12 @@ class MaskedNetwork(TinyNetwork):
     ("changes", "why"),
     [
         ({"method": "test_graphed:DrawingER"}, "draws random numbers"),
+        ({"method": "er", "network": "engine_run:dropping_network"}, "draws random numbers"),
         ({"method": "test_graphed:ReplacingER"}, "in the place of those it keeps"),
+        ({"method": "test_graphed:ViewingER"}, "in the place of those it keeps"),
+        ({"method": "test_graphed:GrowingER"}, "in the place of those it keeps"),
+        ({"method": "test_graphed:LateER"}, "in the place of those it keeps"),
+        ({"method": "test_graphed:PythonER"}, "in the place of those it keeps"),
         ({"method": "er", "network": "test_graphed:ReplacingNetwork"}, "weights or buffers"),
     ],
 )
@@ -152,6 +209,7 @@ def test_steps_that_a_replay_would_get_wrong_are_not_captured(
     with caplog.at_level(logging.WARNING, "polarbear"):
         assert_same(tmp_path, **changes)
     assert [why in message for message in caplog.messages] == [True]
+    assert not captured
 
 
 def test_a_capture_that_fails_leaves_the_weights_as_they_were(
@@ -169,28 +227,32 @@ def test_a_capture_that_fails_leaves_the_weights_as_they_were(
     assert "cannot be captured" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "method", ["CountingER", "ReplacingER", "ViewingER", "GrowingER", "PythonER"]
+)
 def test_the_steps_before_a_capture_leave_no_trace_in_a_method(
-    captured: list[GraphedTask], tmp_path: Path
+    captured: list[GraphedTask], tmp_path: Path, method: str
 ) -> None:
-    seen: dict[bool, float] = {}
+    seen: dict[bool, Any] = {}
 
     def look(graph: bool) -> Callable[[Trainer, Progress], None]:
         def on_step(trainer: Trainer, progress: Progress) -> None:
-            seen[graph] = float(trainer.learner.method.state()["images"])
+            (seen[graph],) = (t.tolist() for t in trainer.learner.method.state().values())
 
         return on_step
 
     for graph in (True, False):
-        settings = tiny("test_graphed:CountingER", graph=graph)
+        settings = tiny(f"test_graphed:{method}", graph=graph)
         run(settings, tmp_path / str(graph), stream=shapes_stream(), on_step=look(graph))
-    assert captured
-    assert seen[True] == seen[False] > 0
+    assert bool(captured) == (method == "CountingER")
+    assert seen[True] == seen[False] != 0
 
 
 def test_an_infinity_on_purpose_is_no_divergence(
     captured: list[GraphedTask], tmp_path: Path
 ) -> None:
     assert_same(tmp_path, network="test_graphed:MaskedNetwork")
+    assert len(captured) == 3
 
 
 def test_the_best_weights_hold_a_buffer_that_was_replaced(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Methods by name, entry point and dotted path; their options; the errors."""
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Literal
 
@@ -31,11 +31,6 @@ def test_the_ten_methods_are_there_with_their_summaries():
     ]
     for name in METHODS:
         assert resolve(name).summary == summary(name) != ""
-
-
-def test_switches_of_the_methods_are_off_unless_asked_for():
-    values = [value for name in METHODS for value in asdict(resolve(name).Options()).values()]
-    assert True not in [value for value in values if isinstance(value, bool)]
 
 
 def test_an_unknown_name_brings_the_nearest():

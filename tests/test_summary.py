@@ -1,7 +1,7 @@
 """Small result files and their comparison with the paper."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from polarbear.cli.run import parse
 from polarbear.decide import top1
 from polarbear.engine.session import run
 from polarbear.evaluate import Evaluator
+from polarbear.methods.er import ER
 from polarbear.presets import settings_for
 from polarbear.runs import RunFolder
 from polarbear.settings import Settings
@@ -57,6 +58,19 @@ def test_the_command_names_what_departs_from_the_preset() -> None:
     assert "--seed 7" in command
     assert "--options.margin 0.3" in command
     assert "--momentum" not in command
+
+
+class WarmER(ER):
+    """A method with a switch that is on by default."""
+
+    @dataclass(frozen=True)
+    class Options(ER.Options):
+        warm: bool = True
+
+
+def test_a_switch_that_is_on_by_default_can_be_off() -> None:
+    settings = settings_for("test_summary:WarmER", "iirc-shapes", options={"warm": False})
+    assert read_back(settings) == settings
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """A finished run as one small JSON file, for results that are kept and compared."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from polarbear.decide import top1
+from polarbear.errors import PolarbearError
 from polarbear.evaluate import Evaluator
 from polarbear.runs import RunFolder, plain
 from polarbear.stream import Stream
@@ -50,10 +52,21 @@ def command_of(settings: Mapping[str, Any]) -> str:
     usual = settings_for(settings["method"], settings["benchmark"]).to_dict()
     given = {k: v for k, v in settings.items() if v != usual[k] and k != "options"}
     flags = [_flag("", name, value) for name, value in given.items()]
-    # A method's own switches are off unless asked for, and so have no flag for off.
-    options = [_flag("options.", k, v) for k, v in settings["options"].items() if v is not False]
+    default = _default_options(settings["method"])
+    own = {k: v for k, v in settings["options"].items() if k not in default or v != default[k]}
+    options = [_flag("options.", name, value) for name, value in own.items()]
     words = ["polarbear run", settings["method"], f"--benchmark {settings['benchmark']}"]
     return " ".join([*words, *flags, *options])
+
+
+def _default_options(method: str) -> dict[str, Any]:
+    """Give a method's own options; none where it cannot be imported here."""
+    from polarbear.methods.registry import resolve
+
+    try:
+        return asdict(resolve(method).Options())
+    except (PolarbearError, ImportError):
+        return {}
 
 
 def _flag(group: str, name: str, value: Any) -> str:

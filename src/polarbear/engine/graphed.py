@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from polarbear.arrays import Ints
 from polarbear.engine.augment import Jitter, augment, prepare
@@ -43,10 +43,9 @@ def _searching_for_kernels() -> Iterator[None]:
 
 
 def can_graph(learner: Learner) -> bool:
-    """Whether a learner's steps can be captured: on a GPU, data there, nothing drawn inside."""
-    draws = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in learner.model.modules())
+    """Whether a learner's steps might be captured: on a GPU, with the data there."""
     resident = isinstance(learner.train_pixels, ResidentPixels)
-    return learner.machine.device.type == "cuda" and resident and not draws
+    return learner.machine.device.type == "cuda" and resident
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +244,7 @@ class GraphedTask:
         A replay repeats the arithmetic on the same addresses, and no line of Python: numbers would
         be drawn without the step's seed, or once for all, and a new tensor would stay unknown.
         """
-        tensors, own = self._tensors(), self.method_tensors
+        tensors = self._tensors()
         with self.learner.machine.seeded(0):
             drawn = self._random_states()
             self._try(work)
@@ -253,8 +252,7 @@ class GraphedTask:
                 raise RuntimeError("a step draws random numbers")
         if [t.data_ptr() for t in tensors] != [t.data_ptr() for t in self._tensors()]:
             raise RuntimeError("a step puts new tensors in the place of weights or buffers")
-        state = self.learner.method.state()
-        if any(state[name] is not tensor for name, tensor in own.items()):
+        if not self.method_before.can_be_replayed(self.learner.method):
             raise RuntimeError("the method puts new tensors in the place of those it keeps")
 
     def _random_states(self) -> list[Tensor]:
@@ -294,22 +292,20 @@ class GraphedTask:
 
     def _snapshot(self) -> list[Tensor]:
         """Copy all that the steps before a capture change."""
-        self.method_tensors = _lasting(self.learner.method)
-        return [t.clone() for t in (*self._tensors(), *self.method_tensors.values())]
+        self.method_before = MethodState.of(self.learner.method)
+        return [tensor.clone() for tensor in self._tensors()]
 
     def _put_back(self, before: list[Tensor]) -> None:
-        state = self.learner.method.state()
-        own = [state[name] for name in self.method_tensors]
         with torch.no_grad():
-            for tensor, was in zip((*self._tensors(), *own), before, strict=True):
+            for tensor, was in zip(self._tensors(), before, strict=True):
                 tensor.copy_(was)
+            self.method_before.put_back(self.learner.method)
         self.losses.zero_()
 
     def _tensors(self) -> list[Tensor]:
-        weights = list(self.learner.model.state_dict().values())
-        groups = self.optimiser.param_groups
+        model, groups = self.learner.model, self.optimiser.param_groups
         momentum = [self.optimiser.state[p]["momentum_buffer"] for g in groups for p in g["params"]]
-        return weights + momentum
+        return [*model.parameters(), *model.buffers(), *momentum]
 
 
 def _capturable(stream: Any) -> Any:
@@ -323,7 +319,45 @@ def _capturable(stream: Any) -> Any:
     return torch.cuda.Stream(stream.device)  # type: ignore[no-untyped-call]
 
 
-def _lasting(method: Method) -> dict[str, Tensor]:
-    """Give those of a method's tensors that it keeps, and does not make when asked for them."""
-    again = method.state()
-    return {name: tensor for name, tensor in method.state().items() if tensor is again[name]}
+@dataclass(frozen=True, eq=False)
+class MethodState:
+    """A method's own tensors as they were, and the addresses of those that it keeps.
+
+    Others it makes when asked for them: numbers that it has in Python.
+    """
+
+    values: dict[str, Tensor]
+    addresses: dict[str, int]
+
+    @classmethod
+    def of(cls, method: Method) -> "MethodState":
+        """Copy them."""
+        values = {name: tensor.clone() for name, tensor in method.state().items()}
+        return cls(values, _addresses(method))
+
+    def can_be_replayed(self, method: Method) -> bool:
+        """Whether a step has left all tensors in their places, and the other numbers as they were.
+
+        A replay would not come by the line of Python that changes them.
+        """
+        state = method.state()
+        if state.keys() != self.values.keys() or _addresses(method) != self.addresses:
+            return False
+        made = self.values.keys() - self.addresses.keys()
+        return all(torch.equal(state[name], self.values[name]) for name in made)
+
+    def put_back(self, method: Method) -> None:
+        """Bring the values back, to the same addresses where there are captured steps."""
+        if not self.can_be_replayed(method):
+            method.load_state(self.values)
+            return
+        state = method.state()
+        for name in self.addresses:
+            state[name].copy_(self.values[name])
+
+
+def _addresses(method: Method) -> dict[str, int]:
+    # Both at once: a tensor that is made when asked for is then made twice.
+    first, second = method.state(), method.state()
+    kept = [name for name in first if first[name].data_ptr() == second[name].data_ptr()]
+    return {name: first[name].data_ptr() for name in kept}

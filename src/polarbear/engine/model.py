@@ -53,7 +53,7 @@ class Model(nn.Module):
 
 
 def weights_are_finite(model: nn.Module) -> Tensor:
-    """Whether all parameters and running statistics are numbers: one, on their device.
+    """Give whether all parameters and running statistics are finite, as a number on their device.
 
     Other buffers may hold infinities on purpose, such as a mask of attention.
     """

@@ -285,11 +285,11 @@ def _advance(
     folder, learner = prepared.folder, prepared.learner
     own = FolderRecorder(folder, learner.settings.keep_scores)
     trainer = Trainer(prepared.stream, learner, (own, *recorders))
+    learner.machine.allow_tf32()  # runs that were made ready since may have another precision
     number, before = _restore_newest(folder, trainer)
     began = time.monotonic() - before
     saved, task = time.monotonic(), trainer.progress.task
     told = None
-    learner.machine.allow_tf32()  # runs that were made ready since may have another precision
     for progress in trainer.steps():
         # While a GPU is at work a run may pause in the same place many times.
         if on_step and progress is not told:
