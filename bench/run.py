@@ -23,6 +23,7 @@ from polarbear.engine import session
 from polarbear.engine.fleet import Job, Outcome, run_fleet
 from polarbear.engine.graphed import GraphedTask
 from polarbear.engine.learner import Learner
+from polarbear.engine.prepared import Prepared, begin, reopen
 from polarbear.engine.trainer import Trainer
 from polarbear.presets import settings_for
 from polarbear.runs import RunFolder, write_json
@@ -58,10 +59,10 @@ def job(method: str, order: int, args: argparse.Namespace) -> Job:
     settings = settings_for(method, args.benchmark, order=order, keep_scores=True, **args.settings)
     folder = args.out / method.replace(":", ".") / f"order-{order}"
 
-    def prepare(shared: Any) -> session.Prepared:
+    def prepare(shared: Any) -> Prepared:
         if (folder / "manifest.json").exists():
-            return session.reopen(folder, root=args.root, shared=shared)
-        return session.begin(settings, folder, root=args.root, shared=shared)
+            return reopen(folder, root=args.root, shared=shared)
+        return begin(settings, folder, root=args.root, shared=shared)
 
     return Job(str(folder), prepare)
 

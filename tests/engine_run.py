@@ -25,7 +25,8 @@ from polarbear.data.shapes import shapes
 from polarbear.data.source import Source
 from polarbear.engine.augment import PREPARATIONS
 from polarbear.engine.batch import Batch
-from polarbear.engine.session import build_learner, resume, run
+from polarbear.engine.prepared import build_learner
+from polarbear.engine.session import resume, run
 from polarbear.engine.trainer import Trainer
 from polarbear.errors import PolarbearError
 from polarbear.methods.er import ER

@@ -21,7 +21,7 @@ from polarbear.cli import main, watch
 from polarbear.cli.run import parse, parse_orders
 from polarbear.cli.watch import Watch
 from polarbear.cli.workload import Pace, Workload
-from polarbear.engine.session import build_learner
+from polarbear.engine.prepared import build_learner
 from polarbear.engine.trainer import Trainer
 from polarbear.errors import PolarbearError
 from polarbear.methods import registry

@@ -17,8 +17,9 @@ from engine_run import one_thread, outcome, shapes_stream, tiny
 from polarbear.engine import fleet, room
 from polarbear.engine.fleet import Job, run_fleet
 from polarbear.engine.machine import Machine
+from polarbear.engine.prepared import SharedPixels, begin, build_learner, reopen
 from polarbear.engine.room import Memory, Room
-from polarbear.engine.session import SharedPixels, begin, build_learner, reopen, resume, run
+from polarbear.engine.session import resume, run
 from polarbear.engine.trainer import Progress, Trainer
 
 __all__ = ["one_thread"]

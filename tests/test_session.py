@@ -26,7 +26,8 @@ from engine_run import (
 from polarbear.data.source import Source
 from polarbear.decide import decision, threshold
 from polarbear.engine.checkpoint import load_newest
-from polarbear.engine.session import build_learner, resume, run, stop_on_signal
+from polarbear.engine.prepared import build_learner
+from polarbear.engine.session import resume, run, stop_on_signal
 from polarbear.engine.trainer import DivergedError, Trainer
 from polarbear.errors import DataError, PolarbearError, UnknownNameError
 from polarbear.evaluate import Evaluator

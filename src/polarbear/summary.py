@@ -81,15 +81,15 @@ def _top1(folder: RunFolder, stream: Stream) -> list[float | None] | None:
     """Give the score after each task, None for those the run did not come to."""
     evaluator, no_levels = Evaluator(stream), np.empty(0, dtype=np.intp)
     found: list[float | None] = []
-    for score in folder.table().r:
+    for after, score in enumerate(folder.table().r):
         if np.isnan(score):
             found.append(None)
             continue
-        scores = folder.raw(len(found))
+        scores = folder.raw(after)
         if scores is None:
             return None
         named = top1(scores, False, no_levels)
-        found.append(evaluator.add(len(found), named)["pw_jaccard"])
+        found.append(evaluator.add(after, named)["pw_jaccard"])
     return found
 
 

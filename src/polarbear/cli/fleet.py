@@ -55,7 +55,7 @@ def train_fleet(wanted: Mapping[Path, Settings], how: How) -> None:
 
 def _job(folder: Path, settings: Settings, how: How, stack: ExitStack) -> "Job":
     from polarbear.engine.fleet import Job
-    from polarbear.engine.session import begin
+    from polarbear.engine.prepared import begin
 
     kept = [stack.enter_context(sink) for sink in sinks(folder, settings, how)]
     lines = TaskLines(f"{settings.method} order {settings.order}")

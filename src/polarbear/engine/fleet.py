@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
+from polarbear.engine.prepared import Prepared, SharedPixels
 from polarbear.engine.room import Room
-from polarbear.engine.session import Prepared, SharedPixels, advance, stop_on_signal
+from polarbear.engine.session import advance, stop_on_signal
 from polarbear.engine.trainer import Progress
 
 log = logging.getLogger("polarbear")
