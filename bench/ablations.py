@@ -13,7 +13,6 @@ from polarbear.engine.heads import LinearHead
 from polarbear.engine.model import Model
 from polarbear.methods.agem import AGEM
 from polarbear.methods.er import ER
-from polarbear.methods.finetune import Finetune
 from polarbear.methods.icarl_cnn import ICarlCNN
 from polarbear.methods.incremental_joint import IncrementalJoint
 from polarbear.methods.method import Method
@@ -40,10 +39,6 @@ class AuthorsWeights(Method):
         if moment.task == 0:
             draw_like_the_authors(self.model)
         super().begin_task(moment)
-
-
-class FinetuneAuthorsWeights(AuthorsWeights, Finetune):
-    summary = "finetune from the authors' first weights"
 
 
 class ERAuthorsWeights(AuthorsWeights, ER):

@@ -4,28 +4,21 @@ python bench/paired.py results/iirc-cifar/er bench/results/iirc-cifar/ablations.
 """
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from polarbear.arrays import Floats
 from polarbear.report.paper import paper_results
+from polarbear.report.read import Group, read_runs
 
 
-def read(folder: Path) -> dict[int, dict[str, Any]]:
-    """Summaries by order."""
-    found = [json.loads(file.read_text()) for file in sorted(folder.glob("order-*.json"))]
-    return {summary["order"]: summary for summary in found}
+def by_order(group: Group) -> dict[int | None, Floats]:
+    """R_j of each order, NaN after tasks a run did not come to."""
+    return {run.order: run.scores["pw_jaccard"] for run in group.runs}
 
 
-def scores(summaries: dict[int, dict[str, Any]], orders: list[int]) -> NDArray[np.float64]:
-    """R_j by order and task, NaN where a run did not come to."""
-    return np.array([summaries[order]["r"] for order in orders], dtype=np.float64)
-
-
-def spread(values: NDArray[np.float64]) -> str:
+def spread(values: Floats) -> str:
     return f"{values.mean():.3f} ({values.std(ddof=1):.3f})"
 
 
@@ -34,13 +27,13 @@ def main() -> None:
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
     args = parser.parse_args()
-    first, second = read(args.first), read(args.second)
+    (group,), (second_group,) = (read_runs(path).groups for path in (args.first, args.second))
+    first, second = by_order(group), by_order(second_group)
     orders = sorted(first.keys() & second.keys())
     if len(orders) < 2:
         parser.error("the two have fewer than two orders in common")
-    one, other = scores(first, orders), scores(second, orders)
-    about = first[orders[0]]
-    paper = paper_results(about["benchmark"]).get(about["method"])
+    one, other = (np.array([found[order] for order in orders]) for found in (first, second))
+    paper = paper_results(group.benchmark).get(group.method)
     gain = other - one
     done = np.flatnonzero(~np.isnan(gain).any(axis=0))
     print(f"orders {orders}: mean (std); gain ± standard error; difference in the paper's std")

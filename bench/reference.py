@@ -21,11 +21,11 @@ import polarbear
 from ablations import draw_like_the_authors
 from polarbear import metrics
 from polarbear.engine.learner import Learner
-from polarbear.engine.session import build_learner
+from polarbear.engine.prepared import build_learner
 from polarbear.evaluate import Evaluator
 from polarbear.presets import settings_for
 from polarbear.stream import View
-from train import PilDataset, with_plain_batch_norm
+from train import pil_loader, with_plain_batch_norm
 
 
 def built(stream: polarbear.Stream, weights: str, seed: int) -> Learner:
@@ -50,13 +50,7 @@ def train(learner: Learner, stream: polarbear.Stream, args: argparse.Namespace) 
     schedule = ReduceLROnPlateau(
         optimiser, mode="max", factor=0.1, patience=10, threshold=1e-3, threshold_mode="abs"
     )
-    loader = DataLoader(
-        PilDataset(stream),
-        batch_size=128,
-        shuffle=True,
-        num_workers=args.workers,
-        persistent_workers=args.workers > 0,
-    )
+    loader = pil_loader(stream, args.workers, device)
     best, kept = 0.0, deepcopy(model.state_dict())
     for epoch in range(args.epochs):
         loss, rate = train_epoch(model, loader, optimiser, device), schedule.get_last_lr()[0]

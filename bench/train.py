@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 import polarbear
 from polarbear.engine.fleet import Job, run_fleet
 from polarbear.engine.nets import UncountedBatchNorm
-from polarbear.engine.session import begin, build_learner
+from polarbear.engine.prepared import begin, build_learner
 from polarbear.engine.trainer import Trainer
 from polarbear.presets import settings_for
 from polarbear.settings import Settings
@@ -65,6 +65,18 @@ class PilDataset(Dataset):
         )
 
 
+def pil_loader(stream: polarbear.Stream, workers: int, device: torch.device) -> DataLoader:
+    """Task 0 in shuffled batches, from worker processes."""
+    return DataLoader(
+        PilDataset(stream),
+        batch_size=128,
+        shuffle=True,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        persistent_workers=workers > 0,
+    )
+
+
 def with_plain_batch_norm(model: torch.nn.Module) -> torch.nn.Module:
     """The network as the authors have it: their batch norm counts its batches, ours does not."""
     for parent in list(model.modules()):
@@ -84,14 +96,7 @@ def reference_rate(stream: polarbear.Stream, args: argparse.Namespace) -> float:
     model = with_plain_batch_norm(learner.model).to(memory_format=torch.contiguous_format).train()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-5)
     device = learner.machine.device
-    loader = DataLoader(
-        PilDataset(stream),
-        batch_size=128,
-        shuffle=True,
-        num_workers=args.workers,
-        pin_memory=device.type == "cuda",
-        persistent_workers=args.workers > 0,
-    )
+    loader = pil_loader(stream, args.workers, device)
     loss_function = torch.nn.BCEWithLogitsLoss()
 
     def epoch() -> int:
