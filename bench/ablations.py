@@ -13,6 +13,7 @@ from polarbear.engine.heads import LinearHead
 from polarbear.engine.model import Model
 from polarbear.methods.agem import AGEM
 from polarbear.methods.er import ER
+from polarbear.methods.er_infinite import ERInfinite
 from polarbear.methods.icarl_cnn import ICarlCNN
 from polarbear.methods.incremental_joint import IncrementalJoint
 from polarbear.methods.method import Method
@@ -24,6 +25,13 @@ class ERLast(ER):
     """ER that goes on from its last weights, not from those of the best in-task validation."""
 
     summary = "ER with the last weights"
+    keep = "last"
+
+
+class ERInfiniteLast(ERInfinite):
+    """ER-infinite likewise."""
+
+    summary = "ER-infinite with the last weights"
     keep = "last"
 
 

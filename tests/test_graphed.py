@@ -220,11 +220,33 @@ def test_a_capture_that_fails_leaves_the_weights_as_they_were(
 ) -> None:
     def fail(task: GraphedTask, work: Callable[[], None], *_: object) -> None:
         work()  # the steps before a capture move the weights
-        raise RuntimeError("operation not permitted when stream is capturing")
+        try:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
 
     monkeypatch.setattr(GraphedTask, "_graph", fail)
     assert_same(tmp_path)
     assert "cannot be captured" in caplog.text
+    assert "operation not permitted" in caplog.text
+    assert "previous error" not in caplog.text
+
+
+def test_no_copy_binds_gradients_to_the_stream_before_a_capture(
+    captured: list[GraphedTask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[torch.Tensor] = []
+    inner = GraphedTask._snapshot
+
+    def snapshot(task: GraphedTask) -> list[torch.Tensor]:
+        copies.extend(inner(task))
+        return copies
+
+    monkeypatch.setattr(GraphedTask, "_snapshot", snapshot)
+    run(tiny("er", tasks=1), tmp_path / "run", stream=shapes_stream())
+    assert captured
+    assert copies
+    assert not any(copy.requires_grad for copy in copies)
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,9 @@ class GraphedTask:
             # A capture that fails may leave its stream behind as the current one.
             with torch.cuda.stream(outer):
                 self._capture_graphs(_capturable(outer))
+        except RuntimeError:
+            self._free_random_numbers()
+            raise
         finally:
             outer.synchronize()
             self._put_back(before)
@@ -247,13 +250,36 @@ class GraphedTask:
         tensors = self._tensors()
         with self.learner.machine.seeded(0):
             drawn = self._random_states()
-            self._try(work)
+            with self._waiting_is_an_error():
+                self._try(work)
             if not all(map(torch.equal, drawn, self._random_states())):
                 raise RuntimeError("a step draws random numbers")
         if [t.data_ptr() for t in tensors] != [t.data_ptr() for t in self._tensors()]:
             raise RuntimeError("a step puts new tensors in the place of weights or buffers")
         if not self.method_before.can_be_replayed(self.learner.method):
             raise RuntimeError("the method puts new tensors in the place of those it keeps")
+
+    @contextmanager
+    def _waiting_is_an_error(self) -> Iterator[None]:
+        """Let a step that waits for the device fail here: a failed capture spoils later ones."""
+        if self.device.type != "cuda":
+            yield
+            return
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+
+    def _free_random_numbers(self) -> None:
+        """Let eager steps draw again: PyTorch's generator may still wait for a failed capture."""
+        if self.device.type == "cuda":
+            with torch.cuda.device(self.device):
+                ours = torch.cuda.default_generators[torch.cuda.current_device()]
+            state = ours.get_state()
+            ours.graphsafe_set_state(torch.Generator(self.device).graphsafe_get_state())
+            ours.set_state(state)
 
     def _random_states(self) -> list[Tensor]:
         states = [torch.default_generator.get_state()]
@@ -290,8 +316,13 @@ class GraphedTask:
         self.scores = torch.cat(parts) if parts else torch.zeros((0, 0), device=self.device)
         self.finite = weights_are_finite(learner.model)
 
+    @torch.no_grad()
     def _snapshot(self) -> list[Tensor]:
-        """Copy all that the steps before a capture change."""
+        """Copy all that the steps before a capture change.
+
+        Copies that know what they were copied from would keep the places where gradients are
+        summed, and with them this stream: a capture on another one would not be allowed there.
+        """
         self.method_before = MethodState.of(self.learner.method)
         return [tensor.clone() for tensor in self._tensors()]
 

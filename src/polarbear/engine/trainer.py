@@ -175,7 +175,7 @@ class Trainer:
                 log.warning(
                     "steps cannot be captured as a CUDA graph, so they run one by one "
                     "and slower: %s",
-                    error,
+                    _first_cause(error),
                 )
                 self.can_graph = False
         return self.graphed is not None
@@ -318,3 +318,10 @@ class Trainer:
             recorder.scores(record)
             if split == "test":
                 recorder.answers(after, named, scores)
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """Give what went wrong first: a capture that ends after an error ends in another one."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
