@@ -1,6 +1,7 @@
 """Two sets of results, order by order: what the second gains on the first, and the paper's.
 
-python bench/paired.py results/iirc-cifar/er bench/results/iirc-cifar/ablations.ERAuthorsWeights
+    python bench/paired.py results/iirc-cifar/icarl-cnn \\
+        bench/results/6-tasks/iirc-cifar/ablations.ICarlCNNAuthorsWeights
 """
 
 import argparse
@@ -19,7 +20,14 @@ def by_order(group: Group) -> dict[int | None, Floats]:
 
 
 def spread(values: Floats) -> str:
-    return f"{values.mean():.3f} ({values.std(ddof=1):.3f})"
+    more = f" ({values.std(ddof=1):.3f})" if len(values) > 1 else " "
+    return f"{values.mean():.3f}{more:8}"
+
+
+def gained(values: Floats) -> str:
+    if len(values) == 1:
+        return f"{values[0]:+.3f}        "
+    return f"{values.mean():+.3f} ± {values.std(ddof=1) / len(values) ** 0.5:.3f}"
 
 
 def main() -> None:
@@ -30,8 +38,8 @@ def main() -> None:
     (group,), (second_group,) = (read_runs(path).groups for path in (args.first, args.second))
     first, second = by_order(group), by_order(second_group)
     orders = sorted(first.keys() & second.keys())
-    if len(orders) < 2:
-        parser.error("the two have fewer than two orders in common")
+    if not orders:
+        parser.error("the two have no order in common")
     one, other = (np.array([found[order] for order in orders]) for found in (first, second))
     paper = paper_results(group.benchmark).get(group.method)
     gain = other - one
@@ -39,14 +47,12 @@ def main() -> None:
     print(f"orders {orders}: mean (std); gain ± standard error; difference in the paper's std")
     print("task  first          second         gain             paper")
     for j in done:
-        error = gain[:, j].std(ddof=1) / len(orders) ** 0.5
-        line = f"{j:4}  {spread(one[:, j])}  {spread(other[:, j])}"
-        line += f"  {gain[:, j].mean():+.3f} ± {error:.3f}"
+        line = f"{j:4}  {spread(one[:, j])}  {spread(other[:, j])}  {gained(gain[:, j])}"
         if paper is not None:
             mean, std = paper.mean[j], paper.std[j]
             line += f"  {mean:.2f} ({std:.3f})  {(other[:, j].mean() - mean) / std:+.1f}"
         print(line)
-    if len(done) > 1:
+    if len(done) > 1 and len(orders) > 2:
         alike = np.corrcoef(gain[:, 0], gain[:, done[1:]].mean(axis=1))[0, 1]
         print(f"gain on task 0 and mean gain after: correlation {alike:.2f}")
 

@@ -10,12 +10,14 @@ Beside the rate stand its ratio to the reference's and the seconds one run's epo
 """
 
 import argparse
+import logging
 import platform
 import random
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -123,21 +125,31 @@ def reference_rate(stream: polarbear.Stream, args: argparse.Namespace) -> float:
 class Clock:
     """Notes when each epoch of a run ended."""
 
+    on_end: Callable[[], None]
     ends: list[tuple[float, int]] = field(default_factory=list)
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         self.ends.append((time.perf_counter(), record["images"]))
+        self.on_end()
 
     def scores(self, record: Mapping[str, Any]) -> None: ...
 
     def answers(self, *_: object) -> None: ...
 
 
-def our_rate(settings: list[Settings], root: str) -> tuple[float, float]:
-    """Images per second of a fleet while all its runs train, and GPU memory in GB."""
+def our_rate(settings: list[Settings], root: str, epochs: int) -> tuple[float, float]:
+    """Images per second of a fleet while all its runs train, and GPU memory in GB.
+
+    Its runs begin one after the other and go on until the last one has had its epochs.
+    """
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    clocks = [Clock() for _ in settings]
+
+    def stop_when_done() -> None:
+        if min(len(clock.ends) for clock in clocks) == epochs:
+            signal.raise_signal(signal.SIGTERM)
+
+    clocks = [Clock(stop_when_done) for _ in settings]
     with tempfile.TemporaryDirectory() as folder:
         jobs = [
             Job(
@@ -151,9 +163,11 @@ def our_rate(settings: list[Settings], root: str) -> tuple[float, float]:
     for outcome in outcomes.values():
         if outcome.error:
             raise outcome.error
-    # From when the slowest starter has its second epoch behind it to when the first one ends.
+    if min(len(clock.ends) for clock in clocks) < epochs:
+        sys.exit("stopped")
+    # From when the last one to begin has its second epoch behind it.
     begin_at = max(clock.ends[1][0] for clock in clocks)
-    end_at = min(clock.ends[-1][0] for clock in clocks)
+    end_at = max(clock.ends[epochs - 1][0] for clock in clocks)
     images = sum(n for clock in clocks for t, n in clock.ends if begin_at < t <= end_at)
     memory = torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0
     return images / (end_at - begin_at), memory
@@ -196,26 +210,27 @@ def step_rate(steps: Iterator[object], batch_size: int, count: int = 16) -> floa
 
 def cases(args: argparse.Namespace) -> Iterator[tuple[str, list[Settings]]]:
     make = partial(settings_for, benchmark="iirc-cifar", device=args.device, tasks=1)
-    epochs = {"epochs": args.epochs, "first_task_factor": 1.0, "plateau_patience": 1000}
-    yield "er, eager", [make("er", graph=False, **epochs | {"epochs": min(args.epochs, 4)})]
+    endless = {"epochs": 10**6, "plateau_patience": 10**6}
+    yield "er, eager", [make("er", graph=False, **endless)]
     for precision in ("fp32", "tf32", "bf16"):
-        plain = make("er", precision=precision, fused=False, **epochs)
+        plain = make("er", precision=precision, fused=False, **endless)
         yield f"er, {precision}, graph, not fused", [plain]
     for method in args.methods:
         for size in args.fleets:
-            fleet = [make(method, order=order, **epochs) for order in range(size)]
+            fleet = [make(method, order=order, **endless) for order in range(size)]
             yield f"{method}, fleet of {size}", fleet
         if args.compile:
-            compiled = make(method, compile=True, fused=False, **epochs)
+            compiled = make(method, compile=True, fused=False, **endless)
             yield f"{method}, compiled, not fused", [compiled]
 
 
 def gpu_rates(stream: polarbear.Stream, args: argparse.Namespace) -> None:
     """Print the rates of whole epochs on a GPU, and the memory a fleet takes."""
+    logging.getLogger("polarbear").setLevel(logging.ERROR)  # every run says where it was stopped
     base, images = reference_rate(stream, args), len(stream[0].train)
     print(line("the reference way", base, base, images), flush=True)
     for name, settings in cases(args):
-        rate, memory = our_rate(settings, args.root)
+        rate, memory = our_rate(settings, args.root, args.epochs)
         # Runs side by side share the rate.
         shown = line(name, rate, base, images * len(settings))
         print(f"{shown} {memory:6.1f} GB", flush=True)
