@@ -53,6 +53,10 @@ class ERAuthorsWeights(AuthorsWeights, ER):
     summary = "ER from the authors' first weights"
 
 
+class ERInfiniteAuthorsWeights(AuthorsWeights, ERInfinite):
+    summary = "ER-infinite from the authors' first weights"
+
+
 class AGEMAuthorsWeights(AuthorsWeights, AGEM):
     summary = "A-GEM from the authors' first weights"
 
