@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 import polarbear
+from polarbear.engine import fused
 from polarbear.engine.session import run
 from polarbear.methods.registry import method_names
 from polarbear.presets import settings_for
@@ -37,10 +38,10 @@ def later(method: str, path: str) -> float:
 
 
 class Refusals(logging.Handler):
-    """Takes what the engine says of steps that it could not capture."""
+    """Takes what the engine says of a path that it could not go."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "cannot be captured" in record.getMessage():
+        if record.levelno >= logging.WARNING:
             raise RuntimeError(record.getMessage())
 
 
@@ -80,6 +81,8 @@ def main() -> int:
         parser.error("this needs a GPU")
     print(torch.cuda.get_device_name(), torch.__version__)
     logging.getLogger("polarbear").addHandler(Refusals())
+    if not fused.works(torch.device("cuda", torch.cuda.current_device()), 32, 32):
+        parser.error("there are no fused kernels here to compare with")
     stream = polarbear.load("iirc-shapes")
     failed = 0
     for method in args.methods:

@@ -29,7 +29,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import polarbear
-from polarbear.engine.fleet import Job, run_fleet
+from polarbear.engine.fleet import Job, Outcome, run_fleet
 from polarbear.engine.nets import UncountedBatchNorm
 from polarbear.engine.prepared import begin, build_learner
 from polarbear.engine.trainer import Trainer
@@ -94,6 +94,7 @@ def reference_rate(stream: polarbear.Stream, args: argparse.Namespace) -> float:
     """Images per second of training on task 0 the reference's way."""
     settings = settings_for("er", "iirc-cifar", device=args.device, precision="fp32", graph=False)
     learner = build_learner(settings, stream)
+    torch.backends.cudnn.allow_tf32 = True  # PyTorch's default, which the authors leave
     learner.model.head.grow(10)
     model = with_plain_batch_norm(learner.model).to(memory_format=torch.contiguous_format).train()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-5)
@@ -146,7 +147,13 @@ def our_rate(settings: list[Settings], root: str, epochs: int) -> tuple[float, f
         torch.cuda.reset_peak_memory_stats()
 
     def stop_when_done() -> None:
-        if min(len(clock.ends) for clock in clocks) == epochs:
+        had = [len(clock.ends) for clock in clocks]
+        # All have had theirs; or the last finds no room, and would wait for the others for ever.
+        if min(had) == epochs or max(had) > 10 * epochs * len(had):
+            signal.raise_signal(signal.SIGTERM)
+
+    def stop_if_failed(_: str, outcome: Outcome) -> None:
+        if outcome.error:
             signal.raise_signal(signal.SIGTERM)
 
     clocks = [Clock(stop_when_done) for _ in settings]
@@ -159,12 +166,12 @@ def our_rate(settings: list[Settings], root: str, epochs: int) -> tuple[float, f
             )
             for i, s in enumerate(settings)
         ]
-        outcomes = run_fleet(jobs, at_once=len(jobs), save_every=1e9)
+        outcomes = run_fleet(jobs, at_once=len(jobs), save_every=1e9, on_end=stop_if_failed)
     for outcome in outcomes.values():
         if outcome.error:
             raise outcome.error
     if min(len(clock.ends) for clock in clocks) < epochs:
-        sys.exit("stopped")
+        sys.exit("stopped, or no room for all at once")
     # From when the last one to begin has its second epoch behind it.
     begin_at = max(clock.ends[1][0] for clock in clocks)
     end_at = max(clock.ends[epochs - 1][0] for clock in clocks)
@@ -250,6 +257,8 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--cpu", action="store_true", help="on a GPU: then the CPU too")
     args = parser.parse_args()
+    if args.epochs < 3:
+        parser.error("--epochs must be at least 3: the first two are not counted")
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     print(f"{device}, PyTorch {torch.__version__}, Python {platform.python_version()}")
     print("IIRC-CIFAR task 0, ResNet-32, batch 128: images/s, ratio, seconds an epoch\n")

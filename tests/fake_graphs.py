@@ -2,7 +2,8 @@
 
 A capture notes every operation of PyTorch with the tensors it used, a replay does them again on
 the same tensors. What a step does with buffers, cursors and addresses is as on a GPU; streams,
-races and speed are not. Unlike a real one, a capture also computes.
+races and speed are not. Unlike a real one, a capture also computes, and a replay repeats what a
+step does to a method's tensors on the host.
 """
 
 from collections.abc import Iterator

@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,17 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from engine_run import one_thread, outcome, shapes_stream, tiny
 from polarbear.engine import fleet, room
+from polarbear.engine.batch import Batch
 from polarbear.engine.fleet import Job, run_fleet
 from polarbear.engine.machine import Machine
 from polarbear.engine.prepared import SharedPixels, begin, build_learner, reopen
 from polarbear.engine.room import Memory, Room
 from polarbear.engine.session import resume, run
 from polarbear.engine.trainer import Progress, Trainer
+from polarbear.methods.er import ER
 
-__all__ = ["one_thread"]
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 def job(folder: Path, method: str = "er", **changes: Any) -> Job:
@@ -218,6 +226,86 @@ def test_a_finished_run_is_gone_before_the_next_is_let_in(tmp_path: Path) -> Non
     jobs = [Job(str(seed), partial(prepare, seed)) for seed in range(2)]
     assert all(one.finished for one in run_fleet(jobs, at_once=1).values())
     assert len(learners) == 2
+
+
+class SelfCausedER(ER):
+    """A method that fails by an error that is its own cause."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        try:
+            raise ValueError("no loss today")
+        except ValueError as error:
+            raise error from error
+
+
+def test_an_error_that_is_its_own_cause_ends_its_run_alone(tmp_path: Path) -> None:
+    jobs = [job(tmp_path / "bad", "test_fleet:SelfCausedER"), job(tmp_path / "good", tasks=1)]
+    outcomes = run_fleet(jobs, at_once=2)
+    assert str(outcomes["bad"].error) == "no loss today"
+    assert outcomes["good"].finished
+
+
+def test_a_gpu_that_answers_no_more_takes_no_outcome_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = False
+
+    def count(*_: object) -> tuple[int, int]:
+        if broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return 100, 100
+
+    def break_it(trainer: Trainer, progress: Progress) -> None:
+        nonlocal broken
+        broken = True
+        count()
+
+    for name in ("empty_cache", "reset_peak_memory_stats", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", count)
+    counted = room.gpu_memory
+    on_a_gpu = lambda _, **more: counted(torch.device("cuda"), **more)  # noqa: E731
+    monkeypatch.setattr(room, "gpu_memory", on_a_gpu)
+    bad = replace(job(tmp_path / "bad"), more={"on_step": break_it})
+    outcomes = run_fleet([bad, job(tmp_path / "good", tasks=1)], at_once=2)
+    assert "illegal memory" in str(outcomes["bad"].error)
+    assert outcomes["good"].finished
+
+
+def test_each_gpu_has_its_own_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = {"cuda:0": 100, "cuda:1": 100}
+    monkeypatch.setattr(room, "gpu_memory", lambda d, **_: Memory(free[str(d)], peak=0))
+    several = fleet.Fleet([], 4, 60.0, lambda *_: None)
+    first, second = torch.device("cuda:0"), torch.device("cuda:1")
+    several.rooms[first].enter("a", first)
+    free["cuda:0"] = 10
+    several.rooms[first].look("a", first, Progress(epoch=1))
+    several.rooms[second].enter("b", second)
+    free["cuda:1"] = 80
+    several.rooms[second].leave("b", second)
+    assert [one.has_place for one in several.rooms.values()] == [False, True]
+
+
+def test_a_run_resumed_in_a_fleet_has_the_threads_it_began_with(tmp_path: Path) -> None:
+    used: list[int] = []
+
+    def stop(trainer: Trainer, progress: Progress) -> None:
+        if progress.step == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    def prepare(shared: SharedPixels) -> Any:
+        return reopen(tmp_path / "run", stream=shapes_stream(), shared=shared)
+
+    def look(trainer: Trainer, progress: Progress) -> None:
+        used.append(torch.get_num_threads())
+
+    torch.set_num_threads(2)
+    assert not run(tiny("er", tasks=1), tmp_path / "run", stream=shapes_stream(), on_step=stop)
+    torch.set_num_threads(3)
+    outcomes = run_fleet([Job("run", prepare, {"on_step": look})])
+    assert outcomes["run"].finished
+    assert set(used) == {2}
+    assert torch.get_num_threads() == 3
 
 
 def test_an_error_of_the_callers_lets_go_of_all_folders(tmp_path: Path) -> None:

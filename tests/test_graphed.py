@@ -1,10 +1,12 @@
 """Captured steps, with fake graphs on a CPU; `test_fleet.py` has the real ones, for a GPU."""
 
 import logging
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,12 +15,18 @@ import fake_graphs
 from engine_run import TinyNetwork, one_thread, shapes_stream, tiny
 from polarbear.engine.batch import Batch
 from polarbear.engine.graphed import GraphedTask
+from polarbear.engine.method_state import MethodState
 from polarbear.engine.session import resume, run
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.methods.er import ER
 from polarbear.runs import RunFolder
 
-__all__ = ["one_thread"]
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
 
 FIRST_TASK = len(shapes_stream()[0].train)
 
@@ -178,6 +186,63 @@ class ReplacingNetwork(TinyNetwork):
         return super().forward(images)
 
 
+class CachingNetwork(TinyNetwork):
+    """A network with an index as long as the batch, made anew for a batch of another size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers.register_buffer("index", torch.arange(2), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if len(self.layers.index) != len(images):
+            self.layers.index = torch.arange(len(images))
+        return super().forward(images)
+
+
+class LateNetwork(TinyNetwork):
+    """A network that makes a buffer at its first training step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", None, persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training and self.mask is None:
+            self.mask = torch.ones(8)
+        features = super().forward(images)
+        return features if self.mask is None else features * self.mask
+
+
+class NumpyDrawingER(ER):
+    """ER whose loss is weighed at random, by NumPy."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        return super().loss(batch) * float(np.random.beta(1, 1))  # noqa: NPY002
+
+
+class PlainDrawingER(ER):
+    """The same, by Python."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        return super().loss(batch) * random.random()
+
+
+class MovingTeacherER(ER):
+    """ER whose teacher follows the model and pulls it back."""
+
+    wants_teacher = True
+
+    def loss(self, batch: Batch) -> Tensor:
+        loss = super().loss(batch)
+        if self.teacher is None:
+            return loss
+        pairs = zip(self.teacher.parameters(), self.model.parameters(), strict=True)
+        for kept, moving in [pair for pair in pairs if pair[0].shape == pair[1].shape]:
+            kept.data.lerp_(moving.data, 0.5)
+            loss = loss + ((moving - kept) ** 2).sum()
+        return loss
+
+
 class MaskedNetwork(TinyNetwork):
     """A network with a buffer that holds an infinity on purpose."""
 
@@ -191,12 +256,14 @@ class MaskedNetwork(TinyNetwork):
     [
         ({"method": "test_graphed:DrawingER"}, "draws random numbers"),
         ({"method": "er", "network": "engine_run:dropping_network"}, "draws random numbers"),
-        ({"method": "test_graphed:ReplacingER"}, "in the place of those it keeps"),
-        ({"method": "test_graphed:ViewingER"}, "in the place of those it keeps"),
-        ({"method": "test_graphed:GrowingER"}, "in the place of those it keeps"),
-        ({"method": "test_graphed:LateER"}, "in the place of those it keeps"),
-        ({"method": "test_graphed:PythonER"}, "in the place of those it keeps"),
+        ({"method": "test_graphed:ReplacingER"}, "in their places"),
+        ({"method": "test_graphed:ViewingER"}, "in their places"),
+        ({"method": "test_graphed:GrowingER"}, "in their places"),
+        ({"method": "test_graphed:LateER"}, "in their places"),
+        ({"method": "test_graphed:PythonER"}, "in their places"),
         ({"method": "er", "network": "test_graphed:ReplacingNetwork"}, "weights or buffers"),
+        ({"method": "er", "network": "test_graphed:CachingNetwork"}, "weights or buffers"),
+        ({"method": "er", "network": "test_graphed:LateNetwork"}, "weights or buffers"),
     ],
 )
 def test_steps_that_a_replay_would_get_wrong_are_not_captured(
@@ -210,6 +277,35 @@ def test_steps_that_a_replay_would_get_wrong_are_not_captured(
         assert_same(tmp_path, **changes)
     assert [why in message for message in caplog.messages] == [True]
     assert not captured
+
+
+@pytest.mark.parametrize("method", ["NumpyDrawingER", "PlainDrawingER"])
+def test_numbers_drawn_elsewhere_are_not_drawn_once_for_all(
+    captured: list[GraphedTask], tmp_path: Path, method: str
+) -> None:
+    epochs(tmp_path / "run", f"test_graphed:{method}", tasks=1)
+    assert not captured
+
+
+def test_the_steps_before_a_capture_leave_no_trace_in_a_teacher(
+    captured: list[GraphedTask], tmp_path: Path
+) -> None:
+    assert_same(tmp_path, "test_graphed:MovingTeacherER")
+    assert len(captured) == 3
+
+
+def test_a_tensor_on_the_host_is_not_replayed_on_a_gpu() -> None:
+    class Counting:
+        seen = torch.zeros(())
+
+        def state(self) -> dict[str, Tensor]:
+            return {"seen": self.seen}
+
+    method: Any = Counting()
+    here, elsewhere = (MethodState.of(method, torch.device(name)) for name in ("cpu", "cuda"))
+    method.seen += 3
+    assert here.can_be_replayed(method)
+    assert not elsewhere.can_be_replayed(method)
 
 
 def test_a_capture_that_fails_leaves_the_weights_as_they_were(

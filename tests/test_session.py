@@ -466,6 +466,25 @@ def test_a_second_ctrl_c_does_not_wait_for_the_step() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
+def test_a_handler_that_python_does_not_know_ends_no_run_in_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = signal.signal
+
+    def unknown_before(number: int, handler: Any) -> Any:
+        real(number, handler)
+        return None  # as for a handler that a C library has set
+
+    monkeypatch.setattr(signal, "signal", unknown_before)
+    try:
+        with stop_on_signal():
+            pass
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        real(signal.SIGINT, signal.default_int_handler)
+        real(signal.SIGTERM, signal.SIG_DFL)
+
+
 def test_a_run_in_another_thread_leaves_signals_alone(tmp_path: Path) -> None:
     ended: list[bool] = []
     settings = tiny("finetune", epochs=1, tasks=1)

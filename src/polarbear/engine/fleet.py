@@ -10,6 +10,7 @@ import gc
 import logging
 import threading
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import torch
 
 from polarbear.engine.prepared import Prepared, SharedPixels
 from polarbear.engine.room import Room
-from polarbear.engine.session import advance, stop_on_signal
+from polarbear.engine.session import advance, stop_on_signal, threads
 from polarbear.engine.trainer import Progress
 
 log = logging.getLogger("polarbear")
@@ -52,6 +53,7 @@ class Member:
     going: Generator[Progress, None, bool]
     device: torch.device
     stream: Any
+    threads: int
 
     def context(self) -> AbstractContextManager[object]:
         """Give the context its work is queued in: never held while another run has its turn."""
@@ -82,6 +84,7 @@ def run_fleet(
         finally:
             for member in fleet.members:
                 member.going.close()
+                _forget(member)
     return fleet.outcomes
 
 
@@ -95,7 +98,7 @@ class Fleet:
     on_end: Callable[[str, Outcome], None]
     members: list[Member] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    room: Room = field(default_factory=Room)
+    rooms: defaultdict[torch.device, Room] = field(default_factory=lambda: defaultdict(Room))
     shared: SharedPixels = field(default_factory=dict)
 
     def let_in(self, stop: threading.Event) -> None:
@@ -105,12 +108,14 @@ class Fleet:
             joined = _join(job, self.shared, stop, self.save_every)
             if isinstance(joined, Member):
                 self.members.append(joined)
-                self.room.enter(joined, joined.device)
+                self.rooms[joined.device].enter(joined, joined.device)
             else:
                 self._end(job.name, joined)
 
     def _has_place(self) -> bool:
-        return not self.members or (len(self.members) < self.at_once and self.room.has_place)
+        # Which GPU a waiting run is for is not known before it is made ready.
+        free = all(room.has_place for room in self.rooms.values())
+        return not self.members or (len(self.members) < self.at_once and free)
 
     def let_none_in(self) -> None:
         """End all runs that have not begun."""
@@ -124,10 +129,10 @@ class Fleet:
             if isinstance(came_to, Outcome):
                 self.members.remove(member)
                 _forget(member)
-                self.room.leave(member, member.device)
+                self.rooms[member.device].leave(member, member.device)
                 self._end(member.name, came_to)
             else:
-                self.room.look(member, member.device, came_to)
+                self.rooms[member.device].look(member, member.device, came_to)
 
     def _end(self, name: str, outcome: Outcome) -> None:
         self.outcomes[name] = outcome
@@ -150,13 +155,13 @@ def _join(
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(device))
     going = advance(prepared, stop, save_every=save_every, **(job.more or {}))
-    return Member(job.name, going, device, stream)
+    return Member(job.name, going, device, stream, prepared.threads)
 
 
 def _turn(member: Member) -> Progress | Outcome:
     """Let a run go on to its next pause; gives where it stands there, or how it ended."""
     try:
-        with member.context():
+        with threads(member.threads), member.context():
             return next(member.going)
     except StopIteration as end:
         return Outcome(bool(end.value))
@@ -168,7 +173,9 @@ def _turn(member: Member) -> Progress | Outcome:
 
 def _let_go(error: BaseException | None) -> None:
     """Free what a failed run held: it would stay on the GPU as long as its error is kept."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # `raise error from error` is its own cause
+        seen.add(id(error))
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 

@@ -6,7 +6,7 @@ replayed. What changes from step to step (which images, which crops, the rate) l
 the device; a cursor there moves on by itself, so that an epoch needs no word from the host.
 """
 
-import logging
+import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,11 +24,9 @@ from polarbear.engine.batch import Batch
 from polarbear.engine.epoch import Epoch
 from polarbear.engine.learner import Learner
 from polarbear.engine.method_state import MethodState
-from polarbear.engine.model import weights_are_finite
+from polarbear.engine.model import Model, weights_are_finite
 from polarbear.engine.pixels import ResidentPixels
 from polarbear.engine.pool import Pool
-
-log = logging.getLogger("polarbear")
 
 WARM_UP = 2  # steps before the first capture, so that libraries have chosen their kernels
 
@@ -248,17 +246,20 @@ class GraphedTask:
         A replay repeats the arithmetic on the same addresses, and no line of Python: numbers would
         be drawn without the step's seed, or once for all, and a new tensor would stay unknown.
         """
-        tensors = self._tensors()
         with self.learner.machine.seeded(0):
             drawn = self._random_states()
             with self._waiting_is_an_error():
                 self._try(work)
             if not all(map(torch.equal, drawn, self._random_states())):
                 raise RuntimeError("a step draws random numbers")
-        if [t.data_ptr() for t in tensors] != [t.data_ptr() for t in self._tensors()]:
+        now = [tensor.data_ptr() for tensor in self._tensors()]
+        if now != [tensor.data_ptr() for tensor in self.tensors_before]:
             raise RuntimeError("a step puts new tensors in the place of weights or buffers")
         if not self.method_before.can_be_replayed(self.learner.method):
-            raise RuntimeError("the method puts new tensors in the place of those it keeps")
+            raise RuntimeError(
+                "the method changes what a replay would not: tensors of its own must stay in "
+                "their places on the device"
+            )
 
     @contextmanager
     def _waiting_is_an_error(self) -> Iterator[None]:
@@ -286,7 +287,13 @@ class GraphedTask:
             ours.set_state(state)
 
     def _random_states(self) -> list[Tensor]:
-        states = [torch.default_generator.get_state()]
+        # Numbers from elsewhere are no method's to draw, but would be drawn once for all steps.
+        _, keys, place, *_ = cast(tuple[Any, ...], np.random.get_state())  # noqa: NPY002
+        states = [
+            torch.default_generator.get_state(),
+            torch.tensor([*keys.tolist(), place]),
+            torch.tensor(random.getstate()[1]),
+        ]
         if self.device.type == "cuda":
             states.append(torch.cuda.get_rng_state(self.device))
         return states
@@ -327,20 +334,31 @@ class GraphedTask:
         Copies that know what they were copied from would keep the places where gradients are
         summed, and with them this stream: a capture on another one would not be allowed there.
         """
-        self.method_before = MethodState.of(self.learner.method)
-        return [tensor.clone() for tensor in self._tensors()]
+        self.method_before = MethodState.of(self.learner.method, self.device)
+        self.tensors_before = self._tensors()
+        modules = [module for model in self._models() for module in model.modules()]
+        self.buffers_before = [(module, dict(module._buffers)) for module in modules]
+        return [tensor.clone() for tensor in self.tensors_before]
 
     def _put_back(self, before: list[Tensor]) -> None:
+        # A step may have put others in the place of buffers, of another shape, or one more.
+        for module, buffers in self.buffers_before:
+            module._buffers.clear()
+            module._buffers.update(buffers)
         with torch.no_grad():
-            for tensor, was in zip(self._tensors(), before, strict=True):
+            for tensor, was in zip(self.tensors_before, before, strict=True):
                 tensor.copy_(was)
             self.method_before.put_back(self.learner.method)
         self.losses.zero_()
 
     def _tensors(self) -> list[Tensor]:
-        model, groups = self.learner.model, self.optimiser.param_groups
+        groups = self.optimiser.param_groups
         momentum = [self.optimiser.state[p]["momentum_buffer"] for g in groups for p in g["params"]]
-        return [*model.parameters(), *model.buffers(), *momentum]
+        return [t for m in self._models() for t in (*m.parameters(), *m.buffers())] + momentum
+
+    def _models(self) -> list[Model]:
+        teacher = self.learner.method.teacher
+        return [self.learner.model] if teacher is None else [self.learner.model, teacher]
 
 
 def _capturable(stream: Any) -> Any:

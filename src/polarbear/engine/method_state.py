@@ -10,19 +10,20 @@ from polarbear.methods.method import Method
 
 @dataclass(frozen=True, eq=False)
 class MethodState:
-    """A method's own tensors as they were, and the addresses of those that it keeps.
+    """Copies of a method's own tensors, and those of them that it keeps on the device.
 
-    Others it makes when asked for them: numbers that it has in Python.
+    Others it makes when asked for them, numbers that it has in Python, or keeps on the host.
     """
 
     values: dict[str, Tensor]
-    addresses: dict[str, int]
+    kept: dict[str, Tensor]  # held on to, so that no other tensor gets their addresses
+    device: torch.device
 
     @classmethod
-    def of(cls, method: Method) -> "MethodState":
+    def of(cls, method: Method, device: torch.device) -> "MethodState":
         """Copy them."""
         values = {name: tensor.clone() for name, tensor in method.state().items()}
-        return cls(values, _addresses(method))
+        return cls(values, _kept(method, device), device)
 
     def can_be_replayed(self, method: Method) -> bool:
         """Whether a step has left all tensors in their places, and the other numbers as they were.
@@ -30,9 +31,11 @@ class MethodState:
         A replay would not come by the line of Python that changes them.
         """
         state = method.state()
-        if state.keys() != self.values.keys() or _addresses(method) != self.addresses:
+        if state.keys() != self.values.keys():
             return False
-        made = self.values.keys() - self.addresses.keys()
+        if _addresses(_kept(method, self.device)) != _addresses(self.kept):
+            return False
+        made = self.values.keys() - self.kept.keys()
         return all(torch.equal(state[name], self.values[name]) for name in made)
 
     def put_back(self, method: Method) -> None:
@@ -40,13 +43,17 @@ class MethodState:
         if not self.can_be_replayed(method):
             method.load_state(self.values)
             return
-        state = method.state()
-        for name in self.addresses:
-            state[name].copy_(self.values[name])
+        for name, tensor in self.kept.items():
+            tensor.copy_(self.values[name])
 
 
-def _addresses(method: Method) -> dict[str, int]:
-    # Both at once: a tensor that is made when asked for is then made twice.
+def _kept(method: Method, device: torch.device) -> dict[str, Tensor]:
+    # Both at once: a tensor that is made when asked for is then made twice. A replay is the
+    # device's work alone: it changes nothing that a step changes on the host.
     first, second = method.state(), method.state()
-    kept = [name for name in first if first[name].data_ptr() == second[name].data_ptr()]
-    return {name: first[name].data_ptr() for name in kept}
+    here = [name for name, tensor in first.items() if tensor.device.type == device.type]
+    return {n: first[n] for n in here if first[n].data_ptr() == second[n].data_ptr()}
+
+
+def _addresses(tensors: dict[str, Tensor]) -> dict[str, int]:
+    return {name: tensor.data_ptr() for name, tensor in tensors.items()}

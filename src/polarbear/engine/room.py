@@ -19,14 +19,20 @@ class Memory:
 
 
 def gpu_memory(device: torch.device, *, afresh: bool = False) -> Memory | None:
-    """Count a GPU's memory, that of ended runs as free; None for a CPU, where nobody counts."""
+    """Count a GPU's memory, that of ended runs as free.
+
+    None for a CPU, where nobody counts, and for a GPU that answers no more.
+    """
     if device.type != "cuda":
         return None
     with suppress(RuntimeError):  # refused where a capture has failed: then less counts as free
         torch.cuda.empty_cache()
-    if afresh:
-        torch.cuda.reset_peak_memory_stats(device)
-    return Memory(torch.cuda.mem_get_info(device)[0], torch.cuda.max_memory_allocated(device))
+    # After an illegal access nothing works there: its runs fail one by one, and each is told so.
+    with suppress(RuntimeError):
+        if afresh:
+            torch.cuda.reset_peak_memory_stats(device)
+        return Memory(torch.cuda.mem_get_info(device)[0], torch.cuda.max_memory_allocated(device))
+    return None
 
 
 class Room:

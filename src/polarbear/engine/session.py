@@ -86,12 +86,12 @@ def resume(
         log.info("%s is finished: nothing to do", folder)
         return True
     prepared = reopen(folder, stream=stream, root=root)
-    with _threads(prepared.threads):
+    with threads(prepared.threads):
         return _go(prepared, recorders, on_step, save_every)
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def threads(count: int) -> Iterator[None]:
     """Compute with as many threads as the run began with: sums round by how they are shared out."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -151,7 +151,12 @@ def _advance(
             _save(folder, number, trainer, time.monotonic() - began)
             saved, task = time.monotonic(), progress.task
         if stopping:
-            log.warning("stopped at %s; `polarbear resume %s` goes on", progress, folder.path)
+            log.warning(
+                "stopped in task %d, epoch %d; `polarbear resume %s` goes on",
+                progress.task,
+                progress.epoch,
+                folder.path,
+            )
             return False
         yield progress
         learner.machine.allow_tf32()
@@ -204,4 +209,5 @@ def stop_on_signal() -> Iterator[threading.Event]:
         yield stop
     finally:
         for number, handler in handlers.items():
-            signal.signal(number, handler)
+            # Python gives None for a handler that C code has set, and takes none.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -175,7 +175,7 @@ class Trainer:
                 log.warning(
                     "steps cannot be captured as a CUDA graph, so they run one by one "
                     "and slower: %s",
-                    _first_cause(error),
+                    str(_first_cause(error)),  # text alone: an error holds on to its frames
                 )
                 self.can_graph = False
         return self.graphed is not None
@@ -322,6 +322,6 @@ class Trainer:
 
 def _first_cause(error: BaseException) -> BaseException:
     """Give what went wrong first: a capture that ends after an error ends in another one."""
-    while error.__context__ is not None:
+    while error.__context__ is not None and not error.__suppress_context__:
         error = error.__context__
     return error
