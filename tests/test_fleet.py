@@ -359,9 +359,74 @@ def test_a_task_smaller_than_a_batch_is_captured_too(tmp_path: Path) -> None:
     assert losses[True] == pytest.approx(losses[False], rel=0.02)
 
 
-def gpu_losses(folder: Path, method: str, graph: bool, **changes: Any) -> list[float]:
+class ReadingER(ER):
+    """A method that reads its loss at every step."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        loss = super().loss(batch)
+        return loss if loss.item() < 1e9 else 0 * loss
+
+
+class WaitingER(ER):
+    """A method that waits for the device at every step, in a way that only a capture notices."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        torch.cuda.synchronize()
+        return super().loss(batch)
+
+
+class HostER(ER):
+    """A method that counts in a tensor on the host, where no replay comes by."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.seen = torch.zeros(())
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.seen += len(batch.images)
+        return super().loss(batch)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"seen": self.seen}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.seen = state["seen"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(
+    ("method", "network", "why"),
+    [
+        ("test_fleet:ReadingER", "small", "synchronizing"),
+        ("test_fleet:WaitingER", "small", "not permitted when stream is capturing"),
+        ("test_fleet:HostER", "small", "in their places"),
+        ("er", "engine_run:dropping_network", "draws random numbers"),
+    ],
+)
+def test_steps_that_cannot_be_captured_go_on_eagerly_and_spoil_no_later_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, method: str, network: str, why: str
+) -> None:
+    eager = {"captures": False, "network": network}
+    slow = gpu_losses(tmp_path / "slow", method, graph=False, **eager)
+    fast = gpu_losses(tmp_path / "fast", method, graph=True, **eager)
+    assert why in caplog.text
+    assert fast == pytest.approx(slow, rel=0.02)
+    gpu_losses(tmp_path / "after", "er", graph=True)
+    dropping = {"captures": False, "network": "engine_run:dropping_network"}
+    gpu_losses(tmp_path / "dropping", "er", graph=True, **dropping)
+
+
+def gpu_losses(
+    folder: Path,
+    method: str,
+    graph: bool,
+    *,
+    captures: bool | None = None,
+    network: str = "small",
+    **changes: Any,
+) -> list[float]:
     settings = tiny(
-        method, network="small", device="cuda", precision="fp32", graph=graph, **changes
+        method, network=network, device="cuda", precision="fp32", graph=graph, **changes
     )
     captured = set()
 
@@ -370,7 +435,7 @@ def gpu_losses(folder: Path, method: str, graph: bool, **changes: Any) -> list[f
             captured.add(trainer.graphed is not None)
 
     assert run(settings, folder, stream=shapes_stream(), on_step=look)
-    assert captured == {graph}
+    assert captured == {graph if captures is None else captures}
     return [line["loss"] for line in fleet_lines(folder)]
 
 
