@@ -6,14 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from polarbear.cli import main
+from polarbear.data.kinds import Data
 from polarbear.errors import PolarbearError, UnknownNameError
 from polarbear.report import build
 from polarbear.report.build import BY_METHOD, FIGURES, build_report
 from polarbear.report.options import Options, chosen_pair
 from polarbear.report.read import read_runs
+from polarbear.schedule import Schedule
+from polarbear.user_benchmarks import Blueprint
 from synthetic_runs import make_run, summary
 
 
@@ -75,6 +79,55 @@ def test_several_processes_make_the_same(tmp_path: Path) -> None:
     assert one.left_out == two.left_out == {"river": "no run has kept its predictions"}
     drawn = [(tmp_path / n / "figures" / "hierarchy.svg").read_bytes() for n in "12"]
     assert drawn[0] == drawn[1]
+
+
+@pytest.mark.usefixtures("no_page")
+def test_several_processes_know_a_benchmark_of_your_own(tmp_path: Path) -> None:
+    home = own_benchmark(tmp_path)
+    make_run(tmp_path / "runs" / "a", benchmark=str(home), predictions=True)
+    runs, only = read_runs(tmp_path / "runs"), ("hierarchy", "confusion", "gallery", "river")
+    report = build_report(runs, tmp_path / "out", formats=("svg",), only=only, jobs=2)
+    assert report.left_out == {}
+    assert {"hierarchy", "confusion", "gallery-er", "river"} <= {one.name for one in report.made}
+
+
+@pytest.mark.usefixtures("no_page")
+def test_a_benchmark_folder_that_is_gone_stops_no_report(tmp_path: Path) -> None:
+    home = own_benchmark(tmp_path)
+    make_run(tmp_path / "runs" / "a", benchmark=str(home))
+    runs = read_runs(tmp_path / "runs")
+    home.rename(tmp_path / "elsewhere")
+    only = ("average-pw-js", "hierarchy")
+    report = build_report(runs, tmp_path / "out", formats=("svg",), only=only, jobs=2)
+    assert "not registered here" in report.left_out["hierarchy"]
+    assert "average-pw-js" in {one.name for one in report.made}
+
+
+def own_benchmark(folder: Path) -> Path:
+    """A benchmark folder of drawn noise: two bears and a lamp in two tasks."""
+    leaves = ("brown bear", "lamp", "polar bear")
+    arrays = {}
+    for split, count in (("train", 10), ("test", 3)):
+        labels = np.repeat(leaves, count)
+        images = np.random.default_rng(0).integers(0, 256, (len(labels), 8, 8, 3), dtype=np.uint8)
+        arrays |= {f"{split}_images": images, f"{split}_labels": labels}
+    np.savez(folder / "arrays.npz", **arrays)
+    tree = folder / "tree.toml"
+    tree.write_text('alone = ["lamp"]\n[tree]\nbear = ["polar bear", "brown bear"]\n')
+    orders = (Schedule.of([["bear"], ["polar bear", "lamp", "brown bear"]]),)
+    return Blueprint("zoo", Data("arrays", folder / "arrays.npz"), tree, orders).write(
+        folder / "zoo"
+    )
+
+
+@pytest.mark.usefixtures("no_page")
+def test_a_benchmark_without_the_papers_numbers_is_told(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "a", done=2)
+    runs, only = read_runs(tmp_path / "runs"), ("average-pw-js",)
+    report = build_report(runs, tmp_path / "out", Options(paper=True), formats=("svg",), only=only)
+    assert report.left_out == {"the paper's numbers": "the paper has no table for iirc-shapes-v1"}
+    without = build_report(runs, tmp_path / "out", formats=("svg",), only=only)
+    assert without.left_out == {}
 
 
 def test_wrong_choices_are_refused_before_anything_is_made(tmp_path: Path) -> None:

@@ -142,6 +142,16 @@ def test_settings_that_differ_make_groups_sorted_by_value(tmp_path: Path) -> Non
     assert runs.groups[1].settings == {"memory_per_class": 5}
 
 
+def test_a_total_memory_is_named_only_where_there_is_one(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", memory_total=200)
+    make_run(tmp_path / "b", memory_per_class=None)
+    make_run(tmp_path / "c")
+    assert set(read_runs(tmp_path).names) == {
+        *("er, memory 20, total memory 200", "er, memory all", "er, memory 20")
+    }
+    assert set(read_runs([tmp_path / "a", tmp_path / "c"]).names) == {"er, total memory 200", "er"}
+
+
 def test_options_and_rules_tell_groups_apart_but_devices_do_not(tmp_path: Path) -> None:
     make_run(tmp_path / "a", seed=1, device="cpu", keep_scores=True, tasks=7)
     make_run(tmp_path / "b", seed=2, device="cuda")

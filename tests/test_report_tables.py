@@ -87,7 +87,14 @@ def test_last_scores_of_unfinished_runs_are_those_all_have(tmp_path: Path) -> No
     make_run(tmp_path / "b", "lucir", done=5)
     table = last_scores(read_runs(tmp_path))
     assert "Scores after task 2" in table.caption
-    assert "2 of 2 runs are unfinished" in table.caption
+    assert "fewer than all tasks in 2 of 2 runs" in table.caption
+
+
+def test_a_run_of_few_tasks_is_not_called_unfinished(tmp_path: Path) -> None:
+    (make_run(tmp_path / "a", done=2, tasks=2) / "finished.json").write_text('{"seconds": 1.0}')
+    make_run(tmp_path / "b", seed=1)
+    table = last_scores(read_runs(tmp_path))
+    assert "fewer than all tasks in 1 of 2 runs." in table.caption
 
 
 def test_the_paper_stands_beside_ours(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Small result files and their comparison with the paper."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,12 @@ from polarbear.runs import RunFolder
 from polarbear.settings import Settings
 from polarbear.summary import command_of, result_path, summarise
 
-__all__ = ["one_thread"]
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -36,7 +36,8 @@ class Benchmark:
     every leaf has the same number, so that counts can be told without the data. Rows of leaves in
     ``ignore`` are in the data but not in the benchmark. ``reference_sequence`` lists the leaves as
     ``iirc==1.0.1`` goes through them, where that decides the order of rows. ``preparation`` names
-    how the engine augments and normalises the images: cifar, imagenet or plain.
+    how the engine augments and normalises the images: cifar, imagenet or plain. ``folder`` is where
+    :func:`find` read one of your own.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Benchmark:
     ignore: tuple[str, ...] = ()
     reference_sequence: Callable[[Hierarchy], tuple[str, ...]] | None = None
     preparation: str = "plain"
+    folder: Path | None = None
 
     @property
     def id(self) -> str:
@@ -140,7 +142,7 @@ def _known(name: str, among: Mapping[str, Benchmark]) -> Benchmark | None:
 def _open_folder(folder: Path) -> Benchmark:
     from polarbear.user_benchmarks import read_benchmark
 
-    benchmark = read_benchmark(folder)
+    benchmark = replace(read_benchmark(folder), folder=folder.resolve())
     if benchmark.name in _REGISTRY:
         raise PolarbearError(
             f"{folder} names itself {benchmark.name!r}, as a registered benchmark is named: write "

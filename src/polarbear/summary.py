@@ -1,5 +1,6 @@
 """A finished run as one small JSON file, for results that are kept and compared."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -47,34 +48,49 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
 
 def command_of(settings: Mapping[str, Any]) -> str:
     """Give the command that repeats a run, with what departs from the preset."""
+    given = _unlike_preset(settings, _default_options(settings) or {})
+    words = ["polarbear run", settings["method"], f"--benchmark {settings['benchmark']}"]
+    return " ".join([*words, *(_flag(name, value) for name, value in given.items())])
+
+
+def departures(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the settings that are not the paper's, a method's own as ``options.<name>``.
+
+    What a method's options usually are is not known where it cannot be imported: none depart.
+    """
+    default = _default_options(settings)
+    return _unlike_preset(settings, settings["options"] if default is None else default)
+
+
+def _unlike_preset(settings: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Give, flat, what differs from the preset and from a method's usual options."""
     from polarbear.presets import settings_for
 
     usual = settings_for(settings["method"], settings["benchmark"]).to_dict()
-    given = {k: v for k, v in settings.items() if v != usual[k] and k != "options"}
-    flags = [_flag("", name, value) for name, value in given.items()]
-    default = _default_options(settings["method"])
-    own = {k: v for k, v in settings["options"].items() if k not in default or v != default[k]}
-    options = [_flag("options.", name, value) for name, value in own.items()]
-    words = ["polarbear run", settings["method"], f"--benchmark {settings['benchmark']}"]
-    return " ".join([*words, *flags, *options])
+    usual |= {f"options.{key}": value for key, value in options.items()}
+    given = {key: value for key, value in settings.items() if key != "options"}
+    given |= {f"options.{key}": value for key, value in settings["options"].items()}
+    return {k: v for k, v in given.items() if k not in usual or v != usual[k]}
 
 
-def _default_options(method: str) -> dict[str, Any]:
-    """Give a method's own options; none where it cannot be imported here."""
+def _default_options(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the usual options of a run's method; None where it cannot be imported here."""
     from polarbear.methods.registry import resolve
 
+    if not settings["options"]:
+        return {}  # Nothing to hold them against, and a method is slow to import.
     try:
-        return asdict(resolve(method).Options())
+        return asdict(resolve(settings["method"]).Options())
     except (PolarbearError, ImportError):
-        return {}
+        return None
 
 
-def _flag(group: str, name: str, value: Any) -> str:
+def _flag(name: str, value: Any) -> str:
     """A setting as the command line takes it; a switch has no value."""
-    dashed = name.replace("_", "-")
+    group, dot, own = name.replace("_", "-").rpartition(".")
     if isinstance(value, bool):
-        return f"--{group}{dashed}" if value else f"--{group}no-{dashed}"
-    return f"--{group}{dashed} {value}"
+        return f"--{group}{dot}{own}" if value else f"--{group}{dot}no-{own}"
+    return f"--{group}{dot}{own} {value}"
 
 
 def _top1(folder: RunFolder, stream: Stream) -> list[float | None] | None:
@@ -97,3 +113,12 @@ def result_path(root: Path, summary: Mapping[str, Any]) -> Path:
     """Give where a summary is kept: ``results/<benchmark>/<method>/order-<n>.json``."""
     method = str(summary["method"]).replace(":", ".")
     return root / Path(summary["benchmark"]).name / method / f"order-{summary['order']}.json"
+
+
+def kept_scores(file: Path) -> list[float | None] | None:
+    """Give a summary's ``r``; None of a file that has none."""
+    try:
+        found: list[float | None] | None = json.loads(file.read_text(encoding="utf-8"))["r"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from polarbear.arrays import Bools
 from polarbear.cli.learning import STOPPED, How, sinks
 from polarbear.cli.screen import console, error_console, plain_table, share
@@ -74,6 +76,13 @@ def _print(outcomes: "Mapping[str, Outcome]") -> None:
         if outcome.error is not None:
             state = f"failed: {outcome.error}"
         elif outcome.finished:
-            last = share(float(RunFolder(Path(name)).table().r[-1]))
+            last = share(_last(RunFolder(Path(name))))
         table.add_row(name, state, last)
     console().print(table)
+
+
+def _last(run: RunFolder) -> float:
+    """Give the last R_j there is; a run that was asked for fewer tasks has none at the end."""
+    scores = run.table().r
+    done = scores[~np.isnan(scores)]
+    return float(done[-1]) if done.size else np.nan

@@ -1,5 +1,6 @@
 """``polarbear summarise``: finished runs as small files to keep."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -9,28 +10,63 @@ from polarbear.benchmarks import load
 from polarbear.cli.options import Root
 from polarbear.cli.screen import console
 from polarbear.errors import DataError, PolarbearError
-from polarbear.runs import RunFolder, find_runs, write_json
+from polarbear.runs import RunFolder, find_runs, plain, write_json
 from polarbear.stream import Stream
-from polarbear.summary import result_path, summarise
+from polarbear.summary import kept_scores, result_path, summarise
 
 Runs = Annotated[Path, arg(metavar="DIR", help="A folder with finished runs, as deep as it goes.")]
 Out = Annotated[Path, arg(metavar="DIR", help="Where the summaries go.")]
+Overwrite = Annotated[
+    bool, arg(help="Write over files that hold another run's scores.", help_behavior_hint="")
+]
 
 
-def summarise_runs(folder: Runs, /, *, out: Out = Path("results"), root: Root = None) -> None:
-    """Write results/BENCHMARK/METHOD/order-N.json for every finished run below a folder."""
-    written = 0
+def summarise_runs(
+    folder: Runs,
+    /,
+    *,
+    out: Out = Path("results"),
+    root: Root = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write results/BENCHMARK/METHOD/order-N.json for every finished run below a folder.
+
+    Nothing is written where two runs would share a file, or a file holds another run's scores.
+    """
+    places = _places(folder, out)
+    if not overwrite:
+        _refuse_other_runs(places)
+    for path, found in places.items():
+        write_json(path, summarise(found, _stream(found, root)))
+        console().print(f"{path}", soft_wrap=True)
+
+
+def _places(folder: Path, out: Path) -> dict[Path, RunFolder]:
+    """Give the finished runs by the file each will have, which must be its own."""
+    places: dict[Path, RunFolder] = {}
     for found in find_runs(folder):
         if not found.finished:
             console().print(f"{found.path}: not finished, left out", soft_wrap=True)
             continue
-        summary = summarise(found, _stream(found, root))
-        path = result_path(out, summary)
-        write_json(path, summary)
-        console().print(f"{path}", soft_wrap=True)
-        written += 1
-    if not written:
+        path = result_path(out, found.manifest()["settings"])
+        if path in places:
+            raise PolarbearError(
+                f"{places[path].path} and {found.path} would both be {path}: summarise one at a "
+                "time, each into an --out of its own"
+            )
+        places[path] = found
+    if not places:
         raise PolarbearError(f"there is no finished run in {folder}")
+    return places
+
+
+def _refuse_other_runs(places: Mapping[Path, RunFolder]) -> None:
+    for path, found in places.items():
+        if path.exists() and kept_scores(path) != plain(found.table().r):
+            raise PolarbearError(
+                f"{path} has other scores than {found.path}: give another --out, or --overwrite "
+                "to replace it"
+            )
 
 
 def _stream(found: RunFolder, root: Path | None) -> Stream | None:

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -11,13 +12,15 @@ from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
-from polarbear.errors import DataError, unknown_name
+from polarbear.benchmarks import find
+from polarbear.errors import DataError, PolarbearError, unknown_name
 from polarbear.report import figures
 from polarbear.report.answers import comparable_runs
 from polarbear.report.figures_confusion import confusion, confusion_full
 from polarbear.report.gallery import gallery, side_by_side
 from polarbear.report.groups import Runs
 from polarbear.report.options import Options
+from polarbear.report.paper import paper_results
 from polarbear.report.river import river
 from polarbear.report.style import FORMATS, Drawing, save, styled
 from polarbear.report.tables import Table, save_table
@@ -108,18 +111,33 @@ def build_report(
     _check(runs, options, formats, only)
     parts = _parts(runs, out, options, formats, only)
     results: dict[str, Result] = {}
-    for name, result in _results(list(parts.items()), jobs):
+    for name, result in _results(list(parts.items()), jobs, _folder(runs.benchmark)):
         say(name)
         results[name] = result
     made = [one for name in parts for one in results[name].made]
     left_out = {name: results[name].reason for name in parts if results[name].reason}
+    if options.paper and not paper_results(runs.benchmark):
+        left_out["the paper's numbers"] = f"the paper has no table for {runs.benchmark}"
     report = Report(out, tuple(made), left_out)
     _write_contents(report, runs)
     return report
 
 
-def _results(parts: Sequence[tuple[str, Part]], jobs: int) -> Iterator[tuple[str, Result]]:
-    """Make the parts; with several jobs, in bundles, since each carries all runs along."""
+def _folder(benchmark: str) -> Path | None:
+    """Give the folder of a benchmark of one's own, where it is one and is here."""
+    try:
+        return find(benchmark).folder
+    except PolarbearError:
+        return None
+
+
+def _results(
+    parts: Sequence[tuple[str, Part]], jobs: int, folder: Path | None
+) -> Iterator[tuple[str, Result]]:
+    """Make the parts; with several jobs, in bundles, since each carries all runs along.
+
+    New processes know no benchmark's ``folder`` but the one they are told.
+    """
     if jobs <= 1:
         for part in parts:
             yield from _make([part])
@@ -127,10 +145,17 @@ def _results(parts: Sequence[tuple[str, Part]], jobs: int) -> Iterator[tuple[str
     # Small bundles, for whoever is done takes the next; large enough to carry the runs few times.
     number = 4 * jobs + 1
     bundles = [parts[first::number] for first in range(number)]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _know, (folder,)) as pool:
         begun = [pool.submit(_make, bundle) for bundle in bundles if bundle]
         for future in as_completed(begun):
             yield from future.result()
+
+
+def _know(folder: Path | None) -> None:
+    """Make a benchmark's folder known; without it, the parts that need it say so."""
+    if folder is not None:
+        with suppress(PolarbearError):
+            find(folder)
 
 
 def _make(parts: Sequence[tuple[str, Part]]) -> list[tuple[str, Result]]:

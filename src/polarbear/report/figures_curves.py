@@ -135,7 +135,8 @@ def caption(runs: Runs, what: str) -> str:
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     over = "one run a method" if counts == [1] else f"mean ± standard deviation over {number} runs"
     behind = sum(run.done[-1] < runs.tasks - 1 for group in runs.groups for run in group.runs)
-    rest = f"; {behind} of {runs.count} runs are unfinished" if behind else ""
+    # Not "unfinished": a run may have been asked for fewer tasks.
+    rest = f"; fewer than all tasks in {behind} of {runs.count} runs" if behind else ""
     return f"{what}, {runs.benchmark}, {runs.split} images; {over}{rest}."
 
 

@@ -74,11 +74,18 @@ def _differing(given: list[dict[str, Any]]) -> list[str]:
 
 
 def _name(method: str, own: Mapping[str, Any]) -> str:
-    return "".join([method, *(f", {_words(key, value)}" for key, value in own.items())])
+    # Without a total memory, the memory a class says it all.
+    told = {k: v for k, v in own.items() if not (k == "memory_total" and v is None)}
+    return "".join([method, *(f", {in_words(key, value)}" for key, value in told.items())])
 
 
-def _words(key: str, value: Any) -> str:
-    shown = "all" if value is None and key.startswith("memory") else value
+def in_words(key: str, value: Any) -> str:
+    """Give a setting as people write it.
+
+    >>> in_words("memory_per_class", None), in_words("options.top_k", 3)
+    ('memory all', 'top k 3')
+    """
+    shown = "all" if value is None and key == "memory_per_class" else value
     return f"{SHORT.get(key, key.removeprefix('options.').replace('_', ' '))} {shown}"
 
 
