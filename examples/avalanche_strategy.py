@@ -1,6 +1,6 @@
 """An Avalanche strategy on polarbear's stream: replay with Avalanche's own plugin, scored by ours.
 
-    pip install 'polarbear[avalanche]'
+    pip install '.[avalanche]'    # in the checkout
     python examples/avalanche_strategy.py --out runs/own/avalanche-replay
 
 The folder it writes is shown by ``polarbear runs`` beside those of the engine.

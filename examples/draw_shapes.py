@@ -1,7 +1,7 @@
 """Draw the classes of iirc-shapes on one sheet.
 
 A superclass a row with its subclasses beside it; on the right the classes without a superclass.
-Needs Pillow: pip install 'polarbear[images]'. Run: python examples/draw_shapes.py sheet.png
+Needs Pillow: pip install '.[images]' in the checkout. Run: python examples/draw_shapes.py sheet.png
 """
 
 import sys

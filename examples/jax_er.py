@@ -1,6 +1,6 @@
 """Experience replay in JAX: a flax nnx network, an optax optimiser, polarbear's stream and score.
 
-    pip install 'polarbear[jax]'
+    pip install '.[jax]'    # in the checkout
     python examples/jax_er.py --out runs/own/jax-er
 
 Each task trains on its images and on up to 20 stored images of every earlier class, with the labels

@@ -1,6 +1,6 @@
 """Finetuning in Keras on TensorFlow: tf.data pipelines and score from polarbear.
 
-    pip install 'polarbear[tensorflow]'
+    pip install '.[tensorflow]'    # in the checkout
     python examples/keras_finetune.py --out runs/own/keras-finetune
 
 The folder it writes is shown by ``polarbear runs`` beside those of the engine.

@@ -1,6 +1,6 @@
 """A training loop of your own in plain PyTorch: polarbear gives the stream and the score.
 
-    pip install 'polarbear[torch]'
+    pip install '.[torch]'    # in the checkout
     python examples/torch_loop.py --out runs/own/torch-loop
 
 It finetunes on task after task. The folder it writes is shown by ``polarbear runs`` beside those

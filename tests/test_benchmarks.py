@@ -347,6 +347,8 @@ def test_a_benchmark_of_your_own(mine: Benchmark) -> None:
         register(mine)
     with pytest.raises(ScheduleError, match="my-bears has no order 1: its 1 published orders"):
         load("my-bears", 1, leaf_train=[], leaf_test=[])
+    with pytest.raises(ScheduleError, match="my-bears has no order '0'"):
+        load("my-bears", "0", leaf_train=[], leaf_test=[])  # type: ignore[arg-type]
 
 
 def test_names_and_versions_are_public() -> None:

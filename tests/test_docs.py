@@ -147,6 +147,13 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
             assert (folder / target).exists(), f"{page}: {target}"
 
 
+@pytest.mark.parametrize("page", [*PAGES, NOTEBOOK.relative_to(ROOT).as_posix()])
+def test_what_is_installed_is_ours(page: str) -> None:
+    """On the package index, the name belongs to a stranger: pip is given a path."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert not re.search(r"pip install ['\"]?polarbear", text)
+
+
 def test_every_page_and_method_is_in_a_table_of_contents() -> None:
     listed = set()
     for page, text in PAGES.items():

@@ -396,7 +396,10 @@ def bad(rows, columns):
         ([bad(10, 4)], "The batches have 10 rows in all"),
         ([], "The batches have 0 rows in all"),
         ([bad(10, 4), np.zeros((5, 4))], "batch 1 of the predictions must be booleans"),
-        ([[0, 1, 0, 0]], r"batch 0 of the predictions must be a matrix .*\(4,\)"),
+        ([[0, 1, 0, 0]], r"What came is \(1, 4\)"),
+        ([[0, 1, 0], [0, 1]], "What came is a list of rows of 2 to 3 numbers"),
+        ([[0, 1, 0.5, 0]], "Threshold the scores"),
+        ([np.zeros(4, bool)], r"batch 0 of the predictions must be a matrix .*\(4,\)"),
         (None, "What came is None, no array and no batches"),
     ],
 )
@@ -460,6 +463,16 @@ def test_anything_that_becomes_an_array_is_one_matrix():
     stream = animals()
     truth = stream.test(after=0).targets
     assert Evaluator(stream).add(after=0, predictions=Tensorlike(truth))["f1"] == 1
+
+
+def test_lists_of_numbers_are_one_matrix_and_lists_of_matrices_are_batches():
+    stream = animals()
+    truth = stream.test(after=1).targets
+    rows, numbers = truth.tolist(), truth.astype(int).tolist()
+    for named in (rows, numbers, tuple(map(tuple, rows)), [list(row) for row in truth]):
+        assert Evaluator(stream).add(after=1, predictions=named)["f1"] == 1
+    for named in ([truth[:9], truth[9:]], [rows[:9], rows[9:]]):
+        assert Evaluator(stream).add(after=1, predictions=named)["f1"] == 1
 
 
 def test_imagenet_fulls_last_task_is_scored_in_seconds():

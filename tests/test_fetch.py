@@ -313,6 +313,17 @@ def test_cifar_is_unpacked_and_nothing_else_left(site, tmp_path):
     assert len(site.asked) == 1
 
 
+def test_cifar_without_a_connection_can_be_brought_by_hand(tmp_path):
+    with serving(Site()) as site:
+        pass
+    with pytest.raises(DataError, match=r"Nothing has come\. By hand: download https") as refusal:
+        get_cifar(site, tmp_path, attempts=1)
+    archive = tmp_path / "cifar-100-python.tar.gz"
+    assert f"save it as {archive} and run this again" in str(refusal.value)
+    assert f"train and test in {tmp_path / 'cifar-100-python'}" in str(refusal.value)
+    assert str(tmp_path / "cifar100.npz") in str(refusal.value)
+
+
 def test_cifar_resumes_after_a_cut(site, tmp_path):
     site.content = archive_of(FILES)
     site.cuts = [40_000]

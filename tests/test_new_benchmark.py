@@ -322,6 +322,20 @@ def test_what_new_benchmark_refuses(animals: Path, refused: Callable[..., str]) 
     assert "holds no hierarchy.toml" in refused("new-benchmark", "z", *data)
 
 
+def test_a_folder_around_a_file_names_the_file(animals: Path, refused: Callable[..., str]) -> None:
+    shutil.rmtree(animals / "train")
+    words = ("new-benchmark", "zoo", "--data", animals, "--size", "3")
+    assert f"holds arrays.npz, list.csv: to use a file, give its own path, --data {animals}" in (
+        refused(*words)
+    )
+    (animals / "list.csv").unlink()
+    assert f"holds arrays.npz: to use a file, give its own path, --data {animals}" in (
+        refused(*words)
+    )
+    (animals / "arrays.npz").rename(animals / "hierarchy.csv")
+    assert "holds the folders: 'test'" in refused(*words)
+
+
 def test_data_of_an_unknown_kind(tmp_path: Path) -> None:
     (tmp_path / "data.mat").touch()
     with pytest.raises(DataError, match=r"data\.mat is \.mat: give a folder"):
@@ -451,8 +465,9 @@ def test_arrays_that_do_not_do(
 
 def test_a_damaged_file_of_arrays(tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_bytes(b"no archive")
-    with pytest.raises(DataError, match=r"cannot be read as \.npz"):
+    with pytest.raises(DataError, match=r"cannot be read as \.npz") as refusal:
         open_npz("bad.npz", Hierarchy.flat(["lamp"]))
+    assert "allow_pickle" not in str(refusal.value)
     with pytest.raises(DataError, match="there is no file"):
         open_npz("none.npz", Hierarchy.flat(["lamp"]))
 

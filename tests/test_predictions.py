@@ -1,11 +1,13 @@
 """Predictions go into a file and come back in the right order, or not at all."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from polarbear.benchmarks import nominal_stream
+from polarbear.benchmarks import load, nominal_stream
+from polarbear.cli import main
 from polarbear.errors import PredictionError, UnknownNameError
 from polarbear.predictions import above, read_predictions, save_predictions
 from polarbear.stream import Stream
@@ -80,6 +82,12 @@ def test_a_wrong_shape_is_refused_before_anything_is_written(tmp_path: Path, str
     assert not list(tmp_path.iterdir())
 
 
+def test_a_list_of_predictions_is_refused_with_what_is_wanted(tmp_path: Path, stream) -> None:
+    with pytest.raises(PredictionError, match=r"must be a dict .*came is list.*dict\(enumerate"):
+        save_predictions(tmp_path / "p.npz", stream, [stream.test(0).targets])
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, stream, noisy, monkeypatch) -> None:
     path = save_predictions(tmp_path / "p.npz", stream, noisy)
     before = path.read_bytes()
@@ -104,6 +112,7 @@ def test_files_that_are_no_predictions(tmp_path: Path) -> None:
     text.write_text("no arrays")
     for path, message in (
         (tmp_path / "none.npz", "there is no file"),
+        (tmp_path, r"is a folder: give a \.npz file"),
         (text, "cannot be read as predictions"),
         (write(tmp_path / "empty.npz"), "needs an array after_0.* it has nothing"),
         (write(tmp_path / "other.npz", before_0=1), "it has before_0"),
@@ -119,8 +128,16 @@ def test_files_that_are_no_predictions(tmp_path: Path) -> None:
 def test_a_pickle_inside_is_never_loaded(tmp_path: Path, stream: Stream) -> None:
     path = tmp_path / "p.npz"
     np.savez(path, after_0=np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(PredictionError, match="cannot be read"):
+    with pytest.raises(PredictionError, match="cannot be read") as refusal:
         read_predictions(path).named(stream.test(0), 0)
+    assert "allow_pickle" not in str(refusal.value)
+
+
+def test_nobody_is_told_to_load_a_file_unsafely(tmp_path: Path) -> None:
+    (tmp_path / "p.npz").write_text("no arrays")
+    with pytest.raises(PredictionError, match=r"it is no \.npz file") as refusal:
+        read_predictions(tmp_path / "p.npz")
+    assert "allow_pickle" not in str(refusal.value)
 
 
 def test_a_cut_file_is_refused(tmp_path: Path, stream: Stream, noisy) -> None:
@@ -155,11 +172,28 @@ def test_rows_of_other_images_are_refused(tmp_path: Path, stream: Stream, noisy)
             read_predictions(path).named(view, 1)
 
 
+def test_predictions_of_the_first_tasks_are_scored(tmp_path: Path, capsys) -> None:
+    stream = load("iirc-shapes")
+    truth = {j: stream.test(j).targets for j in range(3)}
+    path = str(save_predictions(tmp_path / "p.npz", stream, truth))
+    assert main(["score", path, "--table"]) == 0
+    text = capsys.readouterr().out
+    assert "order 0, test images, the first 3 of 7 tasks" in text
+    assert [f"task {j}" in text for j in range(7)] == [True] * 3 + [False] * 4
+    assert "mean of R_j: 1.000, forgetting at the end: 0.000" in text
+    assert text.splitlines()[-1].split() == ["2", *["100"] * 3]
+    assert main(["score", path, "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    assert scores["pw_jaccard"] == [1.0] * 3 + [None] * 4
+
+
 def test_gaps_are_named(tmp_path: Path, stream: Stream, noisy) -> None:
     chosen = {j: noisy[j] for j in (0, 2, 3)}
     file = read_predictions(save_predictions(tmp_path / "p.npz", stream, chosen))
     with pytest.raises(PredictionError, match=r"lacks after_1.*it has them after 0, 2, 3"):
         file.refuse_gaps(4)
+    with pytest.raises(PredictionError, match="lacks after_0, after_1:"):
+        read_predictions(write(tmp_path / "late.npz", after_2=1)).refuse_gaps(4)
     with pytest.raises(PredictionError, match=r"has after_3, but .* tasks are 0 to 2"):
         read_predictions(
             write(tmp_path / "q.npz", after_0=1, after_1=1, after_2=1, after_3=1)

@@ -11,7 +11,7 @@ import pytest
 from engine_run import shapes_stream, tiny
 from polarbear import Evaluator, Stream
 from polarbear.engine.session import run
-from polarbear.errors import PredictionError
+from polarbear.errors import PolarbearError, PredictionError
 from polarbear.record import start_run, write_scores
 from polarbear.report.read import read_runs
 from polarbear.runs import RunError, RunFolder
@@ -65,6 +65,27 @@ def test_what_a_run_was_asked_is_kept(engine_run: RunFolder, tmp_path: Path) -> 
     assert manifest["settings"]["options"] == {"epochs": 3}
     assert (manifest["settings"]["method"], manifest["settings"]["seed"]) == ("my-loop", 7)
     assert manifest["environment"]["device"] == "tpu"
+
+
+def test_paths_among_the_options_are_kept_as_text(tmp_path: Path) -> None:
+    options = {"data": Path("x"), "files": [Path("y"), "z"], "rate": np.float32(0.5)}
+    folder = start_run(tmp_path / "own", shapes_stream(), method="x", **options)
+    kept = {"data": "x", "files": ["y", "z"], "rate": 0.5}
+    assert folder.manifest()["settings"]["options"] == kept
+
+
+@pytest.mark.parametrize("value", [object(), [{1, 2}], {"a": b"bytes"}])
+def test_an_option_that_cannot_be_kept_is_named(tmp_path: Path, value: object) -> None:
+    with pytest.raises(PolarbearError, match=r"option network=.* cannot be kept: give numbers"):
+        start_run(tmp_path / "own", shapes_stream(), method="x", epochs=3, network=value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "value"), [("order", 3), ("benchmark", "iirc-cifar")])
+def test_what_the_stream_says_is_no_option(tmp_path: Path, name: str, value: object) -> None:
+    with pytest.raises(PolarbearError, match=f"leave {name}={value!r} out: the stream says"):
+        start_run(tmp_path / "own", shapes_stream(), method="x", **{name: value})
+    assert not list(tmp_path.iterdir())
 
 
 def test_report_and_summary_read_it(engine_run: RunFolder, tmp_path: Path) -> None:

@@ -61,9 +61,9 @@ class Benchmark:
     def schedule(self, order: int) -> Schedule:
         """Give one of the published class orders."""
         orders = self.orders()
-        if not 0 <= order < len(orders):
+        if not isinstance(order, int | np.integer) or not 0 <= order < len(orders):
             raise ScheduleError(
-                f"{self.name} has no order {order}: its {len(orders)} published orders are "
+                f"{self.name} has no order {order!r}: its {len(orders)} published orders are "
                 f"0 to {len(orders) - 1} (Schedule.draw makes new ones)"
             )
         return orders[order]

@@ -1,6 +1,6 @@
 """Sample images of every leaf on one sheet.
 
-Needs Pillow: ``pip install 'polarbear[images]'``.
+Needs Pillow, as the extra ``images`` has it.
 """
 
 from collections.abc import Sequence

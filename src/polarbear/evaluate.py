@@ -18,6 +18,8 @@ LEVELS = ("", "/superclass", "/subclass")
 RATIOS = ("label_ratio", "implication", "sibling_error", "late_recall")
 SCORE_NAMES = (*(name + level for level in LEVELS for name in METRICS), *RATIOS)
 
+NUMBERS = (bool, int, float, np.generic)
+
 #: Cells of a matrix worked on at a time: 1 MiB stays in the processor's cache.
 CHUNK = 2**20
 
@@ -98,9 +100,9 @@ class Evaluator:
     def add(self, after: int, predictions: object) -> Mapping[str, float]:
         """Score predictions made after a task, keep the scores and give them.
 
-        ``predictions`` (n, s) says which of the seen classes, in their order of arrival, each
-        image of :meth:`view` is given; or it goes through batches of it, of any sizes, in the
-        order of the rows. Nothing is kept of predictions that do not fit.
+        ``predictions`` (n, s), an array or a list of lists, says which of the seen classes, in
+        their order of arrival, each image of :meth:`view` is given; or it goes through batches of
+        it, of any sizes, in the order of the rows. Nothing is kept of predictions that do not fit.
         """
         after = index(after)
         if after in self._scores:
@@ -165,7 +167,7 @@ def _late_superclasses(stream: Stream, seen: Ints, parent: Ints) -> Bools:
 def _whole_matrix(predictions: object, view: View, wanted: str) -> Bools:
     """Give predictions, whole or in batches, as one matrix: (n, s)."""
     shape = (len(view), len(view.classes))
-    if isinstance(predictions, np.ndarray) or hasattr(predictions, "__array__"):
+    if _is_matrix(predictions, wanted):
         whole = as_labels(predictions)
         if whole.shape != shape:
             raise PredictionError(f"{wanted}. What came is {whole.shape}{_hint(whole, shape)}")
@@ -173,6 +175,25 @@ def _whole_matrix(predictions: object, view: View, wanted: str) -> Bools:
     if not isinstance(predictions, Iterable):
         raise PredictionError(f"{wanted}. What came is {predictions!r}, no array and no batches")
     return _join(predictions, shape, wanted)
+
+
+def _is_matrix(predictions: object, wanted: str) -> bool:
+    """Tell one matrix, an array or a list of lists of numbers, from batches."""
+    if isinstance(predictions, np.ndarray) or hasattr(predictions, "__array__"):
+        return True
+    if not isinstance(predictions, list | tuple) or not all(map(_is_row, predictions)):
+        return False
+    widths = {len(row) for row in predictions}
+    if len(widths) > 1:
+        raise PredictionError(
+            f"{wanted}. What came is a list of rows of {min(widths)} to {max(widths)} numbers"
+        )
+    return bool(predictions)
+
+
+def _is_row(row: object) -> bool:
+    # One number tells: a list of rows may be long, and a batch of lists begins with a list.
+    return isinstance(row, list | tuple) and bool(row) and isinstance(row[0], NUMBERS)
 
 
 def _join(batches: Iterable[object], shape: tuple[int, int], wanted: str) -> Bools:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polarbear.arrays import Bools, Ints
+from polarbear.data.archive import what_is_wrong
 from polarbear.errors import PredictionError
 from polarbear.evaluate import Evaluator
 from polarbear.metrics import as_labels
@@ -61,15 +62,18 @@ class Predictions:
         return arrays[f"after_{after}"], arrays.get(f"rows_{after}")
 
     def refuse_gaps(self, tasks: int) -> None:
-        """Refuse a file that has not one array for each of so many tasks."""
-        missing = [j for j in range(tasks) if j not in self.tasks]
-        if missing:
-            raise PredictionError(_missing(self.path, missing, self.tasks))
+        """Refuse a file that leaves out a task before its last, or has more than so many.
+
+        It may end early, as a run may.
+        """
         extra = [j for j in self.tasks if j >= tasks]
         if extra:
             raise PredictionError(
                 f"{self.path} has after_{extra[0]}, but the benchmark's tasks are 0 to {tasks - 1}"
             )
+        missing = [j for j in range(max(self.tasks)) if j not in self.tasks]
+        if missing:
+            raise PredictionError(_missing(self.path, missing, self.tasks))
 
 
 def save_predictions(
@@ -81,6 +85,12 @@ def save_predictions(
     (of ``stream.post_valid(after=j)`` with ``split="post_valid"``). The file appears whole or
     not at all.
     """
+    if not isinstance(predictions, Mapping):
+        raise PredictionError(
+            "predictions must be a dict with a matrix a task, {0: …, 1: …}; what came is "
+            f"{type(predictions).__name__}. A list with one matrix a task: "
+            "dict(enumerate(predictions))"
+        )
     evaluator = Evaluator(stream, split)
     path = Path(path) if Path(path).suffix == ".npz" else Path(f"{path}.npz")
     about: dict[str, Any] = {"benchmark": stream.name, "split": split}
@@ -99,6 +109,11 @@ def save_predictions(
 def read_predictions(path: str | Path) -> Predictions:
     """Open a file of predictions; nothing in it is executed."""
     path = Path(path)
+    if path.is_dir():
+        raise PredictionError(
+            f"{path} is a folder: give a .npz file as polarbear.save_predictions writes it; of "
+            "run folders, polarbear report shows the scores"
+        )
     if not path.is_file():
         raise PredictionError(f"there is no file {path}")
     about = _read(path, ("benchmark", "order", "split"))
@@ -164,8 +179,8 @@ def _refuse_bad_shape(where: str, given: NDArray[Any], view: View) -> None:
 def _missing(path: Path, missing: list[int], tasks: tuple[int, ...]) -> str:
     shown = ", ".join(f"after_{j}" for j in missing[:5]) + (", …" if len(missing) > 5 else "")
     return (
-        f"{path} lacks {shown}: a score needs predictions after every task; "
-        f"it has them after {', '.join(map(str, tasks))}"
+        f"{path} lacks {shown}: a score needs predictions after every task from 0 on, without "
+        f"gaps; it has them after {', '.join(map(str, tasks))}"
     )
 
 
@@ -198,8 +213,9 @@ def _opened(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
                 yield archive
     except (OSError, EOFError, BadZipFile, ZlibError, ValueError) as error:
         raise PredictionError(
-            f"{path} cannot be read as predictions ({error}). Needed is a whole .npz file with an "
-            "array after_<j> a task, as polarbear.predictions.save_predictions writes it"
+            f"{path} cannot be read as predictions ({what_is_wrong(error)}). Needed is a whole "
+            ".npz file with an array after_<j> a task, as polarbear.predictions.save_predictions "
+            "writes it"
         ) from error
 
 

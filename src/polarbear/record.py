@@ -9,8 +9,11 @@ Two calls beside the loop, and ``polarbear runs`` and the report show it among t
         write_scores(folder, evaluator, after=task.index, predictions=named)
 """
 
+import json
+import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +21,10 @@ import numpy as np
 
 from polarbear.arrays import Bools
 from polarbear.benchmarks import benchmarks
-from polarbear.errors import PredictionError
+from polarbear.errors import PolarbearError, PredictionError
 from polarbear.evaluate import Evaluator
 from polarbear.metrics import as_labels
-from polarbear.runs import RunError, RunFolder, environment, write_json, writing
+from polarbear.runs import RunError, RunFolder, environment, plain, write_json, writing
 from polarbear.stream import Stream
 
 #: Frameworks whose version is noted where the loop has imported them.
@@ -41,7 +44,8 @@ def start_run(
     """Make a run folder for a loop of your own; an existing run is never overwritten.
 
     ``method`` is the name it is shown under, ``tasks`` how many tasks it goes through (default:
-    all), ``options`` whatever else decides what it does: epochs, learning rate, memory.
+    all), ``options`` whatever else decides what it does: epochs, learning rate, memory; paths are
+    kept as text. The benchmark and its order are the stream's.
 
     >>> from tempfile import TemporaryDirectory
     >>> from polarbear import Evaluator, load
@@ -54,6 +58,7 @@ def start_run(
     ...     float(folder.table().r[0]), folder.finished
     (1.0, True)
     """
+    _refuse_what_the_stream_says(options, stream)
     settings = {
         "method": method,
         "benchmark": _benchmark(stream),
@@ -61,7 +66,7 @@ def start_run(
         "seed": seed,
         "tasks": tasks,
         "decision": "own",
-        "options": options,
+        "options": {name: _as_kept(name, value) for name, value in options.items()},
     }
     manifest = {
         "settings": settings,
@@ -106,6 +111,26 @@ def write_scores(
         folder.save_predictions(after, kept)
     if table.split == "test":
         _finish(folder, {*done, after})
+
+
+def _refuse_what_the_stream_says(options: Mapping[str, Any], stream: Stream) -> None:
+    for name, value in {"benchmark": _benchmark(stream), "order": stream.order}.items():
+        if name in options:
+            raise PolarbearError(
+                f"leave {name}={options[name]!r} out: the stream says it itself, its {name} is "
+                f"{value!r}. polarbear.load(name, order=…) gives a stream of another one"
+            )
+
+
+def _as_kept(name: str, value: object) -> Any:
+    """Give an option as the manifest has it."""
+    try:
+        return json.loads(json.dumps(plain(value), default=os.fspath))
+    except (TypeError, ValueError) as error:
+        raise PolarbearError(
+            f"the option {name}={value!r} cannot be kept: give numbers, texts, paths, None, or "
+            "lists and dicts of them"
+        ) from error
 
 
 def _fitting(predictions: object, evaluator: Evaluator, after: int) -> Bools:

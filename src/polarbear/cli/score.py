@@ -97,16 +97,16 @@ def score(
     if json:
         print_json(_content(scores))
     else:
-        _print(console(), scores, stream, by_task=table)
+        _print(console(), scores, stream, len(file.tasks), by_task=table)
 
 
 def score_file(
     file: Predictions, stream: Stream, split: str = "test", threshold: float | None = None
 ) -> ScoreTable:
-    """Give the table of scores of a file of predictions."""
+    """Give the table of scores of a file of predictions, NaN after its last task."""
     file.refuse_gaps(len(stream))
     evaluator = Evaluator(stream, split)
-    for after in range(len(stream)):
+    for after in file.tasks:
         named = file.named(evaluator.view(after), after, threshold=threshold)
         evaluator.add(after, named)
     return evaluator.table
@@ -141,21 +141,24 @@ def _content(scores: ScoreTable) -> dict[str, Any]:
     }
 
 
-def _print(screen: Console, scores: ScoreTable, stream: Stream, *, by_task: bool) -> None:
+def _print(
+    screen: Console, scores: ScoreTable, stream: Stream, tasks: int, *, by_task: bool
+) -> None:
     order = "" if scores.order is None else f", order {scores.order}"
-    screen.print(f"{scores.name}{order}, {scores.split} images\n", style="bold")
-    screen.print(scores_table(scores, stream))
-    screen.print(f"\nmean of R_j: {share(float(np.mean(scores.r)))}", end="")
-    screen.print(f", forgetting at the end: {share(float(scores.forgetting[-1]))}\n")
+    cut = "" if tasks == len(stream) else f", the first {tasks} of {len(stream)} tasks"
+    screen.print(f"{scores.name}{order}, {scores.split} images{cut}\n", style="bold")
+    screen.print(scores_table(scores, stream, tasks))
+    screen.print(f"\nmean of R_j: {share(float(np.mean(scores.r[:tasks])))}", end="")
+    screen.print(f", forgetting at the end: {share(float(scores.forgetting[tasks - 1]))}\n")
     screen.print(LEGEND, style="dim")
     if by_task:
-        _print_triangle(screen, scores.r_jk)
+        _print_triangle(screen, scores.r_jk[:tasks, :tasks])
 
 
-def scores_table(scores: ScoreTable, stream: Stream) -> Table:
-    """Give the scores after each task, one line each."""
+def scores_table(scores: ScoreTable, stream: Stream, tasks: int) -> Table:
+    """Give the scores after each of the first tasks, one line each."""
     table = plain_table("after", "seen", *COLUMNS)
-    for after in range(len(stream)):
+    for after in range(tasks):
         numbers = (share(float(scores.scores[name][after])) for name in COLUMNS.values())
         table.add_row(f"task {after}", str(len(stream.schedule.seen(after))), *numbers)
     return table

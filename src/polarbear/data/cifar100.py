@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polarbear.arrays import Ints, Pixels, frozen
+from polarbear.data.archive import what_is_wrong
 from polarbear.data.cifar100_official import (
     CIFAR100_LEAVES,
     FOLDER,
@@ -67,10 +68,17 @@ def _nothing_found(root: Path) -> str:
     else:
         found = f"{root} holds no CIFAR-100"
     return (
-        f"{found}. Looked for: the official files train and test in {root / FOLDER} or {root}; "
-        f"{root / 'cifar100.npz'}; train-*.parquet and test-*.parquet in "
-        f"{', '.join(map(str, _parquet_folders(root)))}. "
+        f"{found}. Looked for: {places(root)}. "
         f"To get the official files: polarbear fetch cifar100 --root {root}"
+    )
+
+
+def places(root: Path) -> str:
+    """Say which files :func:`open_cifar100` looks for, and where."""
+    return (
+        f"the official files train and test in {root / FOLDER} or {root}; "
+        f"{root / 'cifar100.npz'}; train-*.parquet and test-*.parquet in "
+        f"{', '.join(map(str, _parquet_folders(root)))}"
     )
 
 
@@ -89,7 +97,8 @@ def from_npz(path: str | Path) -> Source:
     except (OSError, EOFError, BadZipFile, ZlibError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path} cannot be read as .npz: {error}. Is it complete?") from error
+        wrong = what_is_wrong(error)
+        raise DataError(f"{path} cannot be read as .npz: {wrong}. Is it complete?") from error
     return _arrays_source(str(path), **arrays)
 
 

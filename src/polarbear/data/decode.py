@@ -1,6 +1,6 @@
 """Image files, decoded when they are asked for.
 
-Needs Pillow: ``pip install 'polarbear[images]'``.
+Needs Pillow, as the extra ``images`` has it.
 """
 
 import io

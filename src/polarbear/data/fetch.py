@@ -16,6 +16,7 @@ from typing import IO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from polarbear.data.cifar100 import places
 from polarbear.data.cifar100_official import (
     FOLDER,
     OFFICIAL,
@@ -214,11 +215,22 @@ def fetch_cifar100(
         return folder
     archive = Path(root) / f"{FOLDER}.tar.gz"
     found = archive.exists()
-    fetch(url, archive, md5=md5, size=size, progress=progress, attempts=attempts, pause=pause)
+    try:
+        fetch(url, archive, md5=md5, size=size, progress=progress, attempts=attempts, pause=pause)
+    except DataError as error:
+        raise DataError(f"{error}. {_by_hand(archive)}") from error
     _unpack(archive, folder, files)
     if not found:
         archive.unlink()
     return folder
+
+
+def _by_hand(archive: Path) -> str:
+    """Say how CIFAR-100 gets to a machine that cannot download it."""
+    return (
+        f"By hand: download {CIFAR100_URL} elsewhere, save it as {archive} and run this again; or "
+        f"bring the data in any form that is read: {places(archive.parent)}"
+    )
 
 
 def _unpack(archive: Path, folder: Path, files: Mapping[str, OfficialFile]) -> None:

@@ -42,8 +42,7 @@ class Data:
         if not path.exists():
             raise DataError(f"there is nothing at {path}: give a folder, a .csv or a .npz file")
         if path.is_dir():
-            saved = (path / "dataset_dict.json").is_file()
-            return cls("hugging-face" if saved else "folders", path, image_size)
+            return cls(_kind_of_folder(path), path, image_size)
         kind = {".csv": "table", ".npz": "arrays"}.get(path.suffix.lower())
         if kind is None:
             raise DataError(
@@ -55,6 +54,26 @@ class Data:
     def open(self, hierarchy: Hierarchy) -> Source:
         """Open the images."""
         return OPENERS[self.kind](self.path, hierarchy, self.image_size)
+
+
+def _kind_of_folder(folder: Path) -> str:
+    if (folder / "dataset_dict.json").is_file():
+        return "hugging-face"
+    if not (folder / "train").is_dir():
+        _refuse_folder_around(folder, ("*.npz", "*.csv"))
+    return "folders"
+
+
+def _refuse_folder_around(folder: Path, patterns: tuple[str, ...]) -> None:
+    """Where a folder is no data but holds a file that may be, say that the file is to be given."""
+    found = sorted(file for pattern in patterns for file in folder.glob(pattern))
+    files = [file for file in found if file.name != "hierarchy.csv"]
+    if files:
+        raise DataError(
+            f"no folder {folder / 'train'}, but {folder} holds "
+            f"{', '.join(file.name for file in files)}: to use a file, give its own path, "
+            f"--data {files[0]}"
+        )
 
 
 def _folders(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polarbear.arrays import Ints, frozen
+from polarbear.data.archive import what_is_wrong
 from polarbear.data.labels import number_leaves
 from polarbear.data.source import Source
 from polarbear.errors import DataError
@@ -55,8 +56,8 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
                 arrays = {name: archive[name] for name in (*NEEDED, "classes") if name in archive}
     except (OSError, EOFError, BadZipFile, ZlibError, ValueError) as error:
         raise DataError(
-            f"{path} cannot be read as .npz ({error}). Needed is a whole file as np.savez writes "
-            f"it, with {', '.join(NEEDED)}; texts as arrays of str, not of object"
+            f"{path} cannot be read as .npz ({what_is_wrong(error)}). Needed is a whole file as "
+            f"np.savez writes it, with {', '.join(NEEDED)}; texts as arrays of str, not of object"
         ) from error
     missing = [name for name in NEEDED if name not in arrays]
     if missing:
