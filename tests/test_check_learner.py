@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -297,6 +298,16 @@ def test_without_strict_the_findings_are_given_back() -> None:
     found = check_learner(method_with(without_gradient), strict=False)
     assert all(isinstance(finding, Finding) for finding in found)
     assert [finding.level for finding in found] == ["error"]
+
+
+def test_a_path_is_looked_at_like_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "from polarbear.methods.er import ER\nclass Mine(ER):\n    keep = 'lastt'\n"
+    (tmp_path / "misspelt_for_the_check.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    path = "misspelt_for_the_check:Mine"
+    found = check_learner(path, strict=False)
+    assert [finding.level for finding in found] == ["error"]
+    assert problems(path).startswith("the method 'Mine': 1 error\n  error: unknown keep 'lastt'")
 
 
 def test_random_numbers_of_torch_are_fine_and_left_as_they_were() -> None:

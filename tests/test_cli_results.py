@@ -158,7 +158,7 @@ def test_report_says_that_the_paper_has_no_table(capsys: Any, monkeypatch: Any) 
 
 def test_a_fleets_short_runs_have_a_last_score(capsys: Any) -> None:
     short, none = make_run(Path("short"), done=2, tasks=2), make_run(Path("none"), done=0)
-    fleet._print({str(short): Outcome(True), str(none): Outcome(True)})
+    fleet.print_outcomes({str(short): Outcome(True), str(none): Outcome(True)})
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[1] == ["short", "finished", f"{RunFolder(short).table().r[1]:.3f}"]
     assert lines[2] == ["none", "finished", "–"]

@@ -2,15 +2,19 @@
 
 import io
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import traceback
+from contextlib import suppress
 from dataclasses import fields
 from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import torch
@@ -18,16 +22,18 @@ from rich.console import Console
 
 from polarbear.benchmarks import load
 from polarbear.cli import main, watch
-from polarbear.cli.run import parse, parse_orders
+from polarbear.cli.run import _set_threads, parse, parse_orders
 from polarbear.cli.watch import Watch
 from polarbear.cli.workload import Pace, Workload
+from polarbear.engine import session
 from polarbear.engine.prepared import build_learner
-from polarbear.engine.trainer import Trainer
+from polarbear.engine.trainer import Progress, Trainer
 from polarbear.errors import PolarbearError
 from polarbear.methods import registry
 from polarbear.methods.lucir import LUCIR
 from polarbear.methods.registry import METHODS
 from polarbear.presets import settings_for
+from polarbear.record import start_run
 from polarbear.runs import RunFolder
 from polarbear.settings import Settings
 from polarbear.stream import Stream
@@ -172,6 +178,7 @@ def test_every_setting_and_option_is_a_flag_with_help(output) -> None:
     assert "--options.imprint-images INT" in text
     default = settings_for("lucir", "iirc-shapes").epochs
     assert f"Epochs a task. (default: {default})" in text
+    assert "--graph, --no-graph  Capture a task's steps" in text
     assert "--options." not in output("run", "er", "--help")
     assert "--batch-size" in output("run", "--help")
 
@@ -189,6 +196,8 @@ def test_every_setting_and_option_is_a_flag_with_help(output) -> None:
         (("er", *SHAPES, "--order", "5"), "no order 5: its 5 published orders are 0 to 4"),
         (("er", *SHAPES, "--orders", "3-7"), "no order 5: its 5 published orders are 0 to 4"),
         (("er", *SHAPES, "--orders", "3-"), "write 0-9 or 0,3,5"),
+        (("er", *SHAPES, "--order", "3", "--orders=0-1"), "--order or --orders, not both"),
+        (("no:x:X", *SHAPES), "'no:x:X' is no dotted path"),
         (("er", *SHAPES, "--epochs", "0"), "epochs must be at least 1, not 0"),
         (("er", *SHAPES, "--decision", "top2"), "unknown decision rule 'top2': did you mean 'top1"),
         (("er", *SHAPES, "--network", "resnet33"), "did you mean 'resnet32'?"),
@@ -252,9 +261,11 @@ def test_a_failing_run_does_not_stop_the_others(capsys: pytest.CaptureFixture[st
     assert main(["run", "finetune", *TINIEST, "--orders", "0-1", "--out", "all"]) == 2
     captured = capsys.readouterr()
     lines = captured.err.splitlines()
-    assert lines[0].startswith("order 0 failed: all/order-0-seed-100 holds a run already")
+    assert lines[0].startswith(
+        "order 0 failed: all/order-0-seed-100 is a run folder of format None"
+    )
     assert lines[1].startswith("after task 0: R_0 = ")
-    assert lines[2] == "polarbear: 1 of 2 runs failed: orders 0"
+    assert lines[2] == "polarbear: 1 of 2 runs failed: order 0"
     second = RunFolder.open("all/order-1-seed-100")
     assert second.finished
     assert second.manifest()["settings"]["order"] == 1
@@ -267,13 +278,168 @@ def test_a_bug_in_one_order_is_shown_with_its_traceback(monkeypatch, capsys, cap
 
     monkeypatch.setattr("polarbear.engine.session.run", crash)
     assert main(["run", "er", *TINIEST, "--orders", "0,3"]) == 2
-    assert "2 of 2 runs failed: orders 0, 3" in capsys.readouterr().err
+    assert "2 of 2 runs failed: order 0, order 3" in capsys.readouterr().err
     assert [record.exc_info[1].args for record in caplog.records] == [("out of memory",)] * 2
     with pytest.raises(RuntimeError, match="out of memory"):
         main(["run", "er", *TINIEST])
 
 
+def test_one_thread_is_the_default_for_the_small_network_on_a_cpu(output) -> None:
+    several, one = max(2, torch.get_num_threads()), ("--device", "cpu")
+    torch.set_num_threads(several)
+    _set_threads(parse(["er", *SHAPES, *one, "--network", "resnet20"]))
+    assert torch.get_num_threads() == several
+    without = [word for word in TINIEST if word != "--threads"][:-1]
+    output("run", "finetune", *without, *one, "--out", "run")
+    assert RunFolder.open("run").manifest()["threads"] == 1
+    _set_threads(parse(["er", *SHAPES, *one, "--threads", "2"]))
+    assert torch.get_num_threads() == 2
+
+
+# A method of one's own.
+
+
+def own_method(name: str, loss: str) -> str:
+    code = f"""
+        from polarbear.methods.method import Method, bce
+
+        class Mine(Method):
+            summary = "for a test"
+
+            def loss(self, batch):
+                {loss}
+        """
+    Path(f"{name}.py").write_text(dedent(code))
+    return f"{name}:Mine"
+
+
+def test_an_error_of_your_own_ends_with_who_says_more_and_blocks_no_folder(output, caplog) -> None:
+    faulty = own_method("faulty_for_a_test", "return self.model(batch.images)")
+    hint = (
+        f"`python -c \"from polarbear.check_learner import check_learner; check_learner('{faulty}"
+    )
+    with pytest.raises(RuntimeError, match="scalar") as caught:
+        main(["run", faulty, *TINIEST, "--out", "run"])
+    assert traceback.format_exception(caught.value)[-1].startswith(hint)
+    assert {file.name for file in Path("run").iterdir()} == {"lock", "manifest.json"}
+    good = "return bce(self.model(batch.images), batch.targets)"
+    output("run", own_method("good_for_a_test", good), *TINIEST, "--out", "run")
+    assert RunFolder.open("run").finished
+    assert main(["run", faulty, *TINIEST, "--orders", "0-1", "--out", "several"]) == 2
+    assert caplog.text.count(hint) == 2
+
+
+def test_a_built_in_method_is_not_for_users_to_check(monkeypatch) -> None:
+    monkeypatch.setattr("polarbear.engine.session.run", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as caught:
+        main(["run", "er", *TINIEST])
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_side_by_side_the_hint_comes_once(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("polarbear.cli.several.on_gpu", lambda settings: True)
+    faulty = own_method("faulty_in_a_fleet", "return float(batch.targets.mean())")
+    assert main(["run", faulty, *TINIEST, "--orders", "0-1"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count(f"check_learner('{faulty}')") == 1
+    assert captured.err.endswith("2 of 2 runs failed: order 0, order 1\n")
+    assert captured.out.count("failed: ") == 2
+
+
 # Stopping and resuming.
+
+
+def cut_off(folder: str, order: int = 0) -> RunFolder:
+    """A run with a checkpoint that lacks its end."""
+    words = ["finetune", *TINIEST, "--device", "cpu", "--order", str(order)]
+
+    def cut(trainer: Trainer, progress: Progress) -> None:
+        if progress.step > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        session.run(parse(words).settings, folder, on_step=cut, save_every=0.0)
+    assert list(Path(folder, "checkpoint").iterdir())
+    return RunFolder.open(folder)
+
+
+def began(run: RunFolder) -> int:
+    return (run.path / "manifest.json").stat().st_mtime_ns
+
+
+THREE = ("run", "finetune", *TINIEST, "--device", "cpu", "--out", "all")
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_the_same_command_again_does_what_is_left(on_gpu: bool, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("polarbear.cli.several.on_gpu", lambda settings: on_gpu)
+    assert main([*THREE, "--orders", "0"]) == 0
+    cut = cut_off("all/order-1-seed-100", order=1)
+    before = began(cut)
+    capsys.readouterr()
+    assert main([*THREE, "--orders", "0-2"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[0] == "all/order-0-seed-100 is finished: skipped"
+    assert all(RunFolder(Path(f"all/order-{n}-seed-100")).finished for n in range(3))
+    assert began(cut) == before
+    assert captured.out.count("order-0-seed-100") == 0
+    assert captured.out.count("order-1-seed-100") == captured.out.count("order-2-seed-100") == 1
+
+
+def test_runs_of_other_settings_are_not_gone_on_with(capsys) -> None:
+    cut_off("all/order-0-seed-100")
+    assert main([*THREE, "--orders", "0", "--batch-size", "100"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    sentence = "all/order-0-seed-100 holds a run already, of other settings (batch_size): choose"
+    assert lines[0].startswith(f"order 0 failed: {sentence} another folder (--out DIR)")
+    assert lines[1:] == ["polarbear: 1 of 1 runs failed: order 0"]
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_all_runs_below_a_folder_are_resumed(on_gpu: bool, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("polarbear.cli.several.on_gpu", lambda settings: on_gpu)
+    cut = [cut_off(f"all/{n}", order=n) for n in range(3)]
+    assert main(["resume", "all/1"]) == 0
+    capsys.readouterr()
+    assert main(["resume", "all", "all/0", "./all/1"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[0] == "all/1 is finished: skipped"
+    assert all(run.finished for run in cut)
+    shown = "all/{}" if on_gpu else "The run is in all/{}"
+    assert [captured.out.count(shown.format(n)) for n in range(3)] == [1, 0, 1]
+    assert main(["resume", "all"]) == 0
+    assert capsys.readouterr().err.count("is finished: skipped") == 3
+
+
+def test_what_cannot_be_resumed_does_not_stop_the_others(refused, capsys) -> None:
+    cut = cut_off("all/cut")
+    start_run("all/own", shapes_stream(), method="mine")
+    Path("all/old").mkdir()
+    Path("all/old/manifest.json").write_text('{"format": 0}')
+    assert main(["resume", "all"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("all/old failed: all/old is a run folder of format 0")
+    assert lines[1].startswith("all/own failed: all/own is of a loop of your own: only that loop")
+    assert lines[-1] == "polarbear: 2 of 3 runs failed: all/old, all/own"
+    assert cut.finished
+    assert "all/own is of a loop of your own" in refused("resume", "all/own")
+
+
+def test_a_device_that_is_not_here_fails_its_own_run_alone(capsys) -> None:
+    moved, cut = cut_off("all/a"), cut_off("all/b")
+    manifest = moved.manifest()
+    manifest["settings"]["device"] = "cuda:99"
+    (moved.path / "manifest.json").write_text(json.dumps(manifest))
+    assert main(["resume", "all"]) == 2
+    assert capsys.readouterr().err.startswith("all/a failed: device 'cuda:99' was asked for")
+    assert cut.finished
+
+
+def test_a_folder_with_a_run_says_what_can_be_done(refused) -> None:
+    cut_off("run")
+    words = ("run", "finetune", *TINIEST, "--device", "cpu", "--out", "run")
+    assert "run holds a run already: `polarbear resume run` goes on with it" in refused(*words)
+    assert main(["resume", "run"]) == 0
 
 
 def test_a_stopped_run_is_resumed_to_the_same_scores(unbroken: RunFolder, capsys) -> None:
@@ -306,6 +472,7 @@ def test_a_finished_run_is_only_shown(unbroken: RunFolder, output) -> None:
 
 
 def test_resume_refuses_what_is_no_run(refused, tmp_path: Path) -> None:
+    assert "which run? `polarbear runs` lists them" in refused("resume")
     assert "is no run folder: it has no manifest.json" in refused("resume", str(tmp_path))
     (tmp_path / "manifest.json").write_text('{"format": 99}')
     assert "run folder of format 99; this polarbear reads format 1" in refused("resume", ".")
@@ -412,6 +579,27 @@ def test_a_terminal_of_80_columns_gets_live_lines(monkeypatch, capsys) -> None:
     assert "after task 20: R_20 = 0.250\n" in text
     assert "task 21 (0–21) epoch 120/140" in text
     assert numbers in text
+
+
+def test_ctrl_c_leaves_its_line_on_a_terminal() -> None:
+    ours, theirs = pytest.importorskip("pty").openpty()
+    command, surroundings = [*RUN, "--out", "cut"], os.environ | {"TERM": "xterm"}
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=surroundings)
+    os.close(theirs)
+    text, asked = b"", False
+    with suppress(OSError):  # Linux says so when the other side has closed
+        while part := os.read(ours, 4096):
+            text += part
+            if not asked and Path("cut/epochs.jsonl").exists():
+                process.send_signal(signal.SIGINT)
+                asked = True
+    os.close(ours)
+    assert process.wait(timeout=60) == 130
+    # What moves the cursor or erases a line must not come after the line in its own row.
+    lines = re.sub(rb"\x1b\[[0-9;?]*m", b"", text).decode().split("\r\n")
+    assert any("stopped " in line and "resume cut` goes on" in line for line in lines)
+    last = next(line for line in reversed(lines) if "stopped " in line)
+    assert re.search(r"(^|\x1b\[2K)stopped [^\x1b\r]*`polarbear resume cut` goes on$", last)
 
 
 # polarbear methods

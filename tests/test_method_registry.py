@@ -13,7 +13,14 @@ from polarbear.methods.agem import AGEM
 from polarbear.methods.er import ER
 from polarbear.methods.lucir import LUCIR
 from polarbear.methods.method import Method
-from polarbear.methods.registry import METHODS, make_options, method_names, resolve, summary
+from polarbear.methods.registry import (
+    METHODS,
+    find_class,
+    make_options,
+    method_names,
+    resolve,
+    summary,
+)
 
 
 def test_the_ten_methods_are_there_with_their_summaries():
@@ -85,6 +92,7 @@ def test_no_entry_point_replaces_a_built_in():
         (":ER", "':ER' is no dotted path: write package.module:Class"),
         ("polarbear.methods.er:", "is no dotted path"),
         ("./er.py:ER", "is no dotted path"),
+        ("absent.py:Mine", "no module 'absent', .*; leave out .py: absent:Mine"),
     ],
 )
 def test_bad_paths(path, message):
@@ -108,6 +116,58 @@ def test_a_file_that_does_not_import(tmp_path, monkeypatch, code, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PolarbearError, match=f"^does_not_import:Mine {message}"):
         resolve("does_not_import:Mine")
+
+
+def from_file(folder, code: str) -> str:
+    """Write a method and give its path."""
+    head = "from dataclasses import dataclass\nfrom polarbear.methods.er import ER\n"
+    base = "from polarbear.methods.method import Method\n"
+    (folder / "faulty_class.py").write_text(head + base + code)
+    return "faulty_class:Mine"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder to import from."""
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("faulty_class", None)
+
+
+OPTIONS = "class Mine(ER):\n    {}\n    class Options(ER.Options):\n        weight: float{}\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("class Mine(ER):\n    replay = 'mixd'", "unknown replay 'mixd': did you mean 'mixed'?"),
+        ("class Mine(ER):\n    keep = 'lastt'", "unknown keep 'lastt': did you mean 'last'?"),
+        ("class Mine(ER):\n    selection = 'herd'", "unknown selection 'herd': did you mean 'her"),
+        ("class Mine(ER):\n    wants_teacher = 'no'", "wants_teacher must be bool, not 'no'"),
+        ("class Mine(Method):\n    pass", "it has no loss: define loss(self, batch)"),
+        (OPTIONS.format("", " = 1.0"), "Options is no data class: put @dataclass(frozen=True)"),
+        (OPTIONS.format("@dataclass(frozen=True)", ""), "Options has no default for 'weight'"),
+    ],
+)
+def test_a_class_that_would_train_something_else_is_refused(here, code, message):
+    with pytest.raises(PolarbearError) as caught:
+        resolve(from_file(here, code))
+    assert str(caught.value).startswith(f"faulty_class:Mine cannot be run: {message}")
+    assert "\n" not in str(caught.value)
+    assert find_class("faulty_class:Mine").__name__ == "Mine"
+
+
+def test_all_faults_of_a_class_come_at_once_and_warnings_do_not_matter(here):
+    code = "class Mine(Method):\n    keep = 'lastt'\n    wants_techer = True"
+    with pytest.raises(PolarbearError, match=r"it has no loss: .*; unknown keep 'lastt'") as caught:
+        resolve(from_file(here, code))
+    assert "techer" not in str(caught.value)
+
+
+def test_a_path_with_py_names_the_one_without(here):
+    from_file(here, "class Mine(ER):\n    pass")
+    with pytest.raises(PolarbearError, match=r"; leave out \.py: faulty_class:Mine$"):
+        resolve("faulty_class.py:Mine")
 
 
 def test_without_torch_the_error_says_what_to_install(monkeypatch):

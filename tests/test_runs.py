@@ -45,6 +45,54 @@ def test_a_run_is_never_overwritten(folder: RunFolder) -> None:
     assert (folder.path / "manifest.json").read_bytes() == before
 
 
+def occupied(folder: RunFolder) -> str:
+    before = (folder.path / "manifest.json").read_bytes()
+    with pytest.raises(RunError) as caught:
+        RunFolder.create(folder.path, {"settings": {"seed": 2}})
+    assert (folder.path / "manifest.json").read_bytes() == before
+    return str(caught.value).replace(str(folder.path), "DIR")
+
+
+def test_a_folder_in_use_says_what_can_be_done_with_it(folder: RunFolder) -> None:
+    write_json(folder.path / "checkpoint" / "00000001.json", {})
+    goes_on = "DIR holds a run already: `polarbear resume DIR` goes on with it"
+    assert occupied(folder) == f"{goes_on}; choose another folder for a new one (--out DIR)"
+    write_json(folder.path / "finished.json", {})
+    assert "can only show it, as it is finished; choose another" in occupied(folder)
+
+
+def test_the_folder_of_a_loop_of_ones_own_cannot_be_resumed(tmp_path: Path) -> None:
+    own = RunFolder.create(tmp_path, {"settings": {"decision": "own"}})
+    assert own.own_loop
+    assert "of a loop of your own, with which `polarbear resume` cannot go on" in occupied(own)
+
+
+def test_a_folder_of_another_version_is_not_said_to_be_resumable(folder: RunFolder) -> None:
+    (folder.path / "manifest.json").write_text('{"format": 99}')
+    with folder.held():
+        pass
+    assert "holds a run already, and DIR is a run folder of format 99" in occupied(folder)
+
+
+def test_what_a_crash_in_the_first_step_left_is_taken_over(folder: RunFolder) -> None:
+    with folder.held():
+        assert not folder.left_empty()
+        assert "holds a run already" in occupied(folder)
+    assert folder.left_empty()
+    RunFolder.create(folder.path, {"settings": {"seed": 2}})
+    assert folder.manifest()["settings"] == {"seed": 2}
+
+
+@pytest.mark.parametrize("kept", ["epochs.jsonl", "scores.jsonl", "finished.json", "checkpoint/1"])
+def test_what_has_learnt_anything_is_not(folder: RunFolder, kept: str) -> None:
+    with folder.held():
+        pass
+    (folder.path / kept).parent.mkdir(exist_ok=True)
+    (folder.path / kept).write_text("")
+    assert not folder.left_empty()
+    assert "holds a run already" in occupied(folder)
+
+
 def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     RunFolder.create(tmp_path, {})

@@ -3,16 +3,13 @@
 Needs PyTorch, unlike the checks of data in :mod:`polarbear.check`.
 """
 
-from collections.abc import Iterator
-from dataclasses import MISSING, fields, is_dataclass
-from difflib import get_close_matches
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
+from polarbear.check_class import check_class
 from polarbear.check_training import check_training
-from polarbear.errors import unknown_name
-from polarbear.findings import CheckError, Finding, error, listed, warning
+from polarbear.findings import CheckError, Finding
 from polarbear.methods.method import Method
-from polarbear.methods.registry import resolve
+from polarbear.methods.registry import find_class
 
 __all__ = ["CheckError", "Finding", "check_learner"]
 
@@ -30,70 +27,10 @@ def check_learner(
     >>> check_learner("finetune")
     ()
     """
-    chosen = resolve(method) if isinstance(method, str) else method
-    found = tuple(_check_class(chosen))
+    chosen = find_class(method) if isinstance(method, str) else method
+    found = tuple(check_class(chosen))
     if not any(finding.level == "error" for finding in found):
         found += check_training(chosen, options)
     if strict and any(finding.level == "error" for finding in found):
         raise CheckError(f"the method {getattr(chosen, '__name__', chosen)!r}", found)
     return found
-
-
-def _check_class(method: Any) -> Iterator[Finding]:
-    if not (isinstance(method, type) and issubclass(method, Method)):
-        yield error(
-            f"{method!r} is no class derived from Method: write class Mine(Method), and pass the "
-            "class itself, not an object of it"
-        )
-        return
-    yield from _check_methods(method)
-    yield from _check_words(method)
-    yield from _check_names(method)
-    yield from _check_options(method)
-
-
-def _check_methods(method: type[Method]) -> Iterator[Finding]:
-    own_backward = method.backward is not Method.backward
-    if method.loss is Method.loss and not own_backward:
-        yield error("it has no loss: define loss(self, batch), which gives a scalar tensor")
-    if method.replay == "reference" and not own_backward:
-        yield warning(
-            "replay = 'reference' hands memory images to backward(batch, reference), which is not "
-            "overridden: they are never used. Override it, or use replay = 'mixed'"
-        )
-    if not method.summary:
-        yield warning("summary is empty: `polarbear methods` has nothing to say of it")
-
-
-def _check_words(method: type[Method]) -> Iterator[Finding]:
-    """Check the class attributes that tell the engine what to provide."""
-    for name, hint in get_type_hints(Method).items():
-        value, (kind,) = getattr(method, name), get_args(hint)
-        allowed = get_args(kind)
-        if allowed and value not in allowed:
-            yield error(str(unknown_name(name, value, allowed)))
-        if not allowed and not isinstance(value, kind):
-            yield error(f"{name} must be {kind.__name__}, not {value!r}")
-
-
-def _check_names(method: type[Method]) -> Iterator[Finding]:
-    known = [name for name in dir(Method) if not name.startswith("_")]
-    for name in vars(method):
-        near = get_close_matches(name, known, n=1, cutoff=0.8)
-        if name not in known and near:
-            yield warning(
-                f"{name!r} means nothing to the engine: did you mean {near[0]!r}? If it is your "
-                "own, a name less alike would be clearer"
-            )
-
-
-def _check_options(method: type[Method]) -> Iterator[Finding]:
-    options = method.Options
-    if "__dataclass_params__" not in vars(options) or not is_dataclass(options):
-        yield error("Options is no data class: put @dataclass(frozen=True) before class Options")
-        return
-    if not vars(options)["__dataclass_params__"].frozen:
-        yield error("Options can be changed: write @dataclass(frozen=True) before class Options")
-    bare = [f.name for f in fields(options) if f.default is f.default_factory is MISSING]
-    if bare:
-        yield error(f"Options has no default for {listed(bare)}: a run must need no flag")

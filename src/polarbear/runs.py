@@ -56,13 +56,13 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: str | Path, manifest: Mapping[str, Any]) -> "RunFolder":
-        """Make a new folder with its manifest; an existing run is never overwritten."""
+        """Make a new folder with its manifest; an existing run is never overwritten.
+
+        One that crashed before it had learnt anything is none: its folder is taken over.
+        """
         folder = cls(Path(path))
-        if (folder.path / "manifest.json").exists():
-            raise RunError(
-                f"{folder.path} holds a run already: `polarbear resume {folder.path}` goes on with "
-                "it; choose another folder for a new one"
-            )
+        if (folder.path / "manifest.json").exists() and not folder.left_empty():
+            raise RunError(f"{folder.path} holds a run already{folder._remedy()}")
         try:
             write_json(folder.path / "manifest.json", {"format": FORMAT, **manifest})
         except OSError as error:
@@ -119,6 +119,51 @@ class RunFolder:
     def finished(self) -> bool:
         """Whether the run came to its end."""
         return (self.path / "finished.json").is_file()
+
+    @property
+    def own_loop(self) -> bool:
+        """Whether a loop of one's own wrote it, which only that loop can go on with."""
+        settings = self.manifest().get("settings")
+        return isinstance(settings, dict) and settings.get("decision") == "own"
+
+    def left_empty(self) -> bool:
+        """Whether a process began to train here and ended before there was anything to keep."""
+        kept = ("finished.json", "epochs.jsonl", "scores.jsonl", "checkpoint")
+        if any((self.path / name).exists() for name in kept):
+            return False
+        try:
+            return not self.own_loop and self._let_go()
+        except RunError:  # of another version, which may keep other files
+            return False
+
+    def _let_go(self) -> bool:
+        """Whether a process has held this folder and no longer does; where unsure, it does."""
+        lock = self.path / "lock"
+        if fcntl is None or not lock.is_file():
+            return False
+        try:
+            with lock.open("ab") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def _remedy(self) -> str:
+        """Say what can be done with a folder that holds a run."""
+        other = "choose another folder for a new one (--out DIR)"
+        resume = f": `polarbear resume {self.path}`"
+        if self.finished:
+            return f"{resume} can only show it, as it is finished; {other}"
+        try:
+            own = self.own_loop
+        except RunError as error:
+            return f", and {error}; {other}"
+        if own:
+            return (
+                ", of a loop of your own, with which `polarbear resume` cannot go on: choose "
+                "another folder, or delete this one"
+            )
+        return f"{resume} goes on with it; {other}"
 
     def seconds(self) -> float | None:
         """Give how long a finished run took."""

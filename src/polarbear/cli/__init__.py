@@ -57,6 +57,14 @@ COMMANDS = {
 }
 
 
+class ToStderr(logging.Handler):
+    """Writes to what stderr is by then: while a bar is shown, this puts lines above it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, with its traceback."""
+        print(self.format(record), file=sys.stderr)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and give its exit code: 0, 2 for anything refused, 130 for Ctrl-C."""
     try:
@@ -65,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError:
         print("polarbear: the command line needs: pip install 'polarbear[cli]'", file=sys.stderr)
         return 2
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.basicConfig(format="%(message)s", level=logging.WARNING, handlers=[ToStderr()])
     return _guarded(list(sys.argv[1:] if argv is None else argv))
 
 

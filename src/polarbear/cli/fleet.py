@@ -1,7 +1,6 @@
-"""Several runs side by side on one GPU: a line for every task a run has behind it."""
+"""What is shown of several runs side by side: a line after each task, and how all ended."""
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polarbear.arrays import Bools
-from polarbear.cli.learning import STOPPED, How, sinks
 from polarbear.cli.screen import console, error_console, plain_table, share
 from polarbear.decide import Scores
-from polarbear.errors import PolarbearError
 from polarbear.runs import RunFolder
-from polarbear.settings import Settings
 
 if TYPE_CHECKING:
-    from polarbear.engine.fleet import Job, Outcome
+    from polarbear.engine.fleet import Outcome
 
 
 @dataclass(frozen=True)
@@ -40,35 +36,8 @@ class TaskLines:
         """Say nothing of single images."""
 
 
-def train_fleet(wanted: Mapping[Path, Settings], how: How) -> None:
-    """Train settings into their folders, as many at a time as the engine sees fit."""
-    from polarbear.engine.fleet import run_fleet
-
-    with ExitStack() as stack:
-        jobs = [_job(folder, settings, how, stack) for folder, settings in wanted.items()]
-        outcomes = run_fleet(jobs, save_every=how.save_every)
-    _print(outcomes)
-    failed = [name for name, outcome in outcomes.items() if outcome.error is not None]
-    if failed:
-        raise PolarbearError(f"{len(failed)} of {len(outcomes)} runs failed: {', '.join(failed)}")
-    if not all(outcome.finished for outcome in outcomes.values()):
-        raise SystemExit(STOPPED)
-
-
-def _job(folder: Path, settings: Settings, how: How, stack: ExitStack) -> "Job":
-    from polarbear.engine.fleet import Job
-    from polarbear.engine.prepared import begin
-
-    kept = [stack.enter_context(sink) for sink in sinks(folder, settings, how)]
-    lines = TaskLines(f"{settings.method} order {settings.order}")
-    return Job(
-        str(folder),
-        lambda shared: begin(settings, folder, root=how.root, shared=shared),
-        {"recorders": (lines, *kept)},
-    )
-
-
-def _print(outcomes: "Mapping[str, Outcome]") -> None:
+def print_outcomes(outcomes: "Mapping[str, Outcome]") -> None:
+    """Print how each run ended."""
     table = plain_table("run", "state", "R_j after the last task")
     for name, outcome in outcomes.items():
         state = "finished" if outcome.finished else "stopped"

@@ -15,6 +15,7 @@ from polarbear.cli.outcome import print_outcome
 from polarbear.cli.screen import console
 from polarbear.cli.watch import watch
 from polarbear.errors import PolarbearError
+from polarbear.methods.registry import METHODS
 from polarbear.runs import RunFolder
 from polarbear.settings import Settings
 
@@ -67,13 +68,27 @@ def learn(go: Callable[..., bool], folder: Path, settings: Settings, how: How) -
         recorders = [stack.enter_context(sink) for sink in sinks(folder, settings, how)]
         display = stack.enter_context(watch())
         common: dict[str, Any] = {"root": how.root, "save_every": how.save_every}
-        if not go(recorders=(display, *recorders), on_step=display, **common):
+        try:
+            ended = go(recorders=(display, *recorders), on_step=display, **common)
+        except Exception as error:
+            if hint := advice(settings.method, error):
+                error.add_note(hint)  # the traceback ends with it
+            raise
+        if not ended:
             raise SystemExit(STOPPED)
     screen = console()
     title = f" on {settings.benchmark}, order {settings.order}\n"
     screen.print(Text(settings.method, "bold") + Text(title, "none"))
     print_outcome(screen, RunFolder.open(folder))
     screen.print(f"\nThe run is in {folder}", soft_wrap=True)
+
+
+def advice(method: str, error: Exception) -> str | None:
+    """Say who knows more of an error that may well be the fault of a method of one's own."""
+    if method in METHODS or isinstance(error, (PolarbearError, OSError)):
+        return None
+    call = f"from polarbear.check_learner import check_learner; check_learner({method!r})"
+    return f'`python -c "{call}"` says more of {method}'
 
 
 def sinks(

@@ -1,27 +1,33 @@
 """``polarbear run``: train a method on a benchmark, one class order or several."""
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
-from tyro.conf import OmitArgPrefixes, Suppress, arg
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Suppress, arg
 
-from polarbear.benchmarks import find
-from polarbear.cli.learning import How, engine, learn
-from polarbear.cli.screen import error_console
+from polarbear.benchmarks import find, lasting_name
+from polarbear.cli.learning import How, engine
+from polarbear.cli.several import (
+    Wanted,
+    on_gpu,
+    refuse_failed,
+    say_failed,
+    say_finished,
+    train_all,
+)
 from polarbear.errors import PolarbearError
 from polarbear.methods.registry import make_options, resolve
 from polarbear.presets import settings_for
+from polarbear.runs import RunError, RunFolder, plain
 from polarbear.settings import Settings
 
 if TYPE_CHECKING:
     from polarbear.methods.method import Method
 
-log = logging.getLogger("polarbear")
+SMALL = "small"  # the network for iirc-shapes
 
 ABOUT = (
     "Train METHOD, a name that `polarbear methods` lists or the path package.module:Class of your "
@@ -78,7 +84,11 @@ class Where(How):
     ] = None
     threads: Annotated[
         int | None,
-        arg(metavar="INT", help="CPU threads of PyTorch.", help_behavior_hint="(default: all)"),
+        arg(
+            metavar="INT",
+            help="CPU threads of PyTorch.",
+            help_behavior_hint=f"(default: 1 for the network {SMALL} on a CPU, else all)",
+        ),
     ] = None
 
     def __post_init__(self) -> None:
@@ -108,42 +118,53 @@ class Asked(NamedTuple):
 def run(words: Sequence[str]) -> None:
     """Train a method on a benchmark, one class order or several."""
     asked = parse(words)
-    session = engine()
-    if asked.where.threads is not None:
-        import torch
-
-        torch.set_num_threads(asked.where.threads)
-    if len(asked.orders) > 1 and _on_gpu(asked.settings):
-        _run_fleet(asked)
+    engine()
+    _set_threads(asked)
+    if asked.where.orders is None:
+        folder = asked.folder(asked.settings.order)
+        Wanted(str(folder), folder, asked.settings).train(asked.where)
         return
-    failed: list[int] = []
+    wanted: list[Wanted] = []
+    failed: list[str] = []
     for order in asked.orders:
-        settings, folder = replace(asked.settings, order=order), asked.folder(order)
-        go = partial(session.run, settings, folder)
         try:
-            learn(go, folder, settings, asked.where)
-        except Exception as error:
-            if len(asked.orders) == 1:
-                raise
-            failed.append(order)
-            _tell(order, error)
-    if failed:
-        orders = ", ".join(map(str, failed))
-        raise PolarbearError(f"{len(failed)} of {len(asked.orders)} runs failed: orders {orders}")
+            wanted += _left_to_do(asked, order)
+        except PolarbearError as error:
+            failed.append(f"order {order}")
+            say_failed(f"order {order}", error)
+    refuse_failed([*failed, *train_all(wanted, asked.where)], len(asked.orders))
 
 
-def _on_gpu(settings: Settings) -> bool:
-    from polarbear.engine.machine import Machine
+def _set_threads(asked: Asked) -> None:
+    """Take as many threads as asked for, or one where more would only wait for each other."""
+    import torch
 
-    return Machine.of(settings).device.type == "cuda"
+    one_is_best = not on_gpu(asked.settings) and asked.settings.network == SMALL
+    threads = asked.where.threads or (1 if one_is_best else None)
+    if threads is not None:
+        torch.set_num_threads(threads)
 
 
-def _run_fleet(asked: Asked) -> None:
-    """Train all orders side by side on one GPU."""
-    from polarbear.cli.fleet import train_fleet
+def _left_to_do(asked: Asked, order: int) -> Iterator[Wanted]:
+    """Give an order's run unless it is finished; one of other settings in its folder is refused."""
+    settings, there = replace(asked.settings, order=order), RunFolder(asked.folder(order))
+    begun = (there.path / "manifest.json").exists() and not there.left_empty()
+    if begun and (others := _differing(there, settings)):
+        raise RunError(
+            f"{there.path} holds a run already, of other settings ({', '.join(others)}): choose "
+            "another folder (--out DIR)"
+        )
+    if begun and there.finished:
+        say_finished(there.path)
+    else:
+        yield Wanted(f"order {order}", there.path, settings, begun)
 
-    wanted = {asked.folder(order): replace(asked.settings, order=order) for order in asked.orders}
-    train_fleet(wanted, asked.where)
+
+def _differing(there: RunFolder, settings: Settings) -> list[str]:
+    """Name the settings in which the run of a folder is not the one asked for."""
+    settings = replace(settings, benchmark=lasting_name(settings.benchmark))
+    found = Settings.from_dict(there.manifest()["settings"]).to_dict()
+    return [name for name, value in plain(settings.to_dict()).items() if found[name] != value]
 
 
 def parse(words: Sequence[str]) -> Asked:
@@ -163,6 +184,8 @@ def _parse_without_method(words: Sequence[str]) -> Asked:
 
 
 def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> Asked:
+    if _has(words, "--order") and _has(words, "--orders"):
+        raise PolarbearError("--order or --orders, not both: --orders 0,3,5 takes single ones too")
     chosen = _preset(words)
     find(chosen.benchmark)
     defaults = settings_for(name, chosen.benchmark, chosen.preset)
@@ -172,10 +195,13 @@ def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> As
         prog=f"polarbear run {name}",
         description=ABOUT,
         args=list(words),
-        config=(tyro.conf.FlagCreatePairsOff,),
     )
     settings = given.settings.settings(options=asdict(given.options) if options else {})
     return Asked(settings, given.run, _orders(settings, given.run.orders))
+
+
+def _has(words: Sequence[str], flag: str) -> bool:
+    return any(word.partition("=")[0] == flag for word in words)
 
 
 def _preset(words: Sequence[str]) -> Preset:
@@ -188,7 +214,9 @@ def _preset(words: Sequence[str]) -> Preset:
 def _arguments(flags: Flags, options: Any) -> type[Any]:
     """Make the class of all flags: of the run, of the settings, and the method's own."""
     parts: list[tuple[str, Any, Any]] = [
-        ("run", OmitArgPrefixes[Where], field(default=Where())),
+        # The settings' switches come in pairs: presets turn them on or off, and with --no-graph
+        # alone the help would say what it does not do.
+        ("run", FlagCreatePairsOff[OmitArgPrefixes[Where]], field(default=Where())),
         ("settings", OmitArgPrefixes[Flags], field(default=flags)),
     ]
     if options is not None:
@@ -218,13 +246,3 @@ def parse_orders(text: str) -> tuple[int, ...]:
     if not found:
         raise PolarbearError(f"--orders {text!r} is empty: write the lower order first, as in 0-9")
     return tuple(found)
-
-
-def _tell(order: int, error: Exception) -> None:
-    """Report a failed run; the others go on."""
-    if not isinstance(error, (PolarbearError, OSError)):
-        log.error("order %d failed", order, exc_info=error)
-        return
-    error_console().print(
-        f"order {order} failed: {error}", style="red", markup=False, soft_wrap=True
-    )

@@ -13,14 +13,14 @@ from rich.text import Text
 def console() -> Console:
     """Give the screen; made anew each time, since output may have been redirected since.
 
-    Nothing is markup: a class may have brackets in its name.
+    Nothing is markup or an emoji: a class may have brackets in its name, a path colons.
     """
-    return Console(highlight=False, markup=False)
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def error_console() -> Console:
     """Give the screen for errors and progress."""
-    return Console(stderr=True, highlight=False, markup=False)
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def plain_table(*columns: str, title: str | None = None) -> Table:

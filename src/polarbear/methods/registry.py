@@ -104,8 +104,16 @@ def summary(name: str) -> str:
 def resolve(name: str) -> "type[Method]":
     """Give a method's class by its name or by its dotted path, ``package.module:Class``.
 
-    A file in the current directory counts as a module: ``my_method:MyMethod``.
+    A file in the current directory counts as a module: ``my_method:MyMethod``. A class that cannot
+    be trained, or not as it says, is refused.
     """
+    found = find_class(name)
+    _refuse_faulty(name, found)
+    return found
+
+
+def find_class(name: str) -> "type[Method]":
+    """Give a method's class as it is, for those who look for faults in it themselves."""
     if name in METHODS:
         return _load(METHODS[name].path)
     if name in (added := _added()):
@@ -114,6 +122,15 @@ def resolve(name: str) -> "type[Method]":
         return _load(name)
     error = unknown_name("method", name, method_names())
     raise type(error)(f"{error}; or the dotted path of your own: package.module:Class")
+
+
+def _refuse_faulty(name: str, method: "type[Method]") -> None:
+    """Refuse what would otherwise fail late or, as a misspelt word, train something else."""
+    from polarbear.check_class import check_class
+
+    faults = [found.message for found in check_class(method) if found.level == "error"]
+    if faults:
+        raise PolarbearError(f"{name} cannot be run: {'; '.join(faults)}")
 
 
 def make_options(method: "type[Method]", values: Mapping[str, Any]) -> Any:
@@ -168,7 +185,8 @@ def _missing(absent: str, module: str, path: str) -> str:
     if absent == "torch":
         return f"{path} needs PyTorch: pip install 'polarbear[torch]'"
     if f"{module}.".startswith(f"{absent}."):
-        return f"{path}: there is no module {absent!r}, neither installed nor in {Path.cwd()}"
+        hint = f"; leave out .py: {path.replace('.py:', ':')}" if module.endswith(".py") else ""
+        return f"{path}: there is no module {absent!r}, neither installed nor in {Path.cwd()}{hint}"
     return f"{path} needs the module {absent!r}, which is not installed"
 
 
