@@ -375,31 +375,13 @@ class WaitingER(ER):
         return super().loss(batch)
 
 
-class HostER(ER):
-    """A method that counts in a tensor on the host, where no replay comes by."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.seen = torch.zeros(())
-
-    def loss(self, batch: Batch) -> Tensor:
-        self.seen += len(batch.images)
-        return super().loss(batch)
-
-    def state(self) -> dict[str, Tensor]:
-        return {"seen": self.seen}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        self.seen = state["seen"]
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(
     ("method", "network", "why"),
     [
         ("test_fleet:ReadingER", "small", "synchronizing"),
         ("test_fleet:WaitingER", "small", "not permitted when stream is capturing"),
-        ("test_fleet:HostER", "small", "in their places"),
+        ("test_graphed:CountingER", "small", "in their places"),  # it counts on the host
         ("er", "engine_run:dropping_network", "draws random numbers"),
     ],
 )
