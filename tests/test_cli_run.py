@@ -686,9 +686,18 @@ def test_runs_are_listed(unbroken: RunFolder, output, tmp_path: Path) -> None:
     assert "format 0" in lines["old"]["problem"]
     rows = [line.split() for line in output("runs", "all").splitlines()]
     score = f"{unbroken.table().r[1]:.3f}"
-    assert ["done-copy", "er", "iirc-shapes", "0", "7", "2/2", score, "finished"] in rows
-    assert ["new", "er", "iirc-shapes", "0", "7", "0/2", "–", "unfinished"] in rows
-    assert ["old", *["–"] * 6, "unreadable"] in rows
+    assert ["er", "iirc-shapes", "0", "7", "2/2", score, "finished", "done-copy"] in rows
+    assert ["er", "iirc-shapes", "0", "7", "0/2", "–", "unfinished", "new"] in rows
+    assert [*["–"] * 6, "unreadable", "old"] in rows
+
+
+def test_folders_of_listed_runs_are_whole_on_a_narrow_screen(
+    unbroken: RunFolder, output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    deep = "a-method-with-a-rather-long-name/order-0"
+    RunFolder.create(tmp_path / "all" / deep, unbroken.manifest())
+    assert deep in output("runs", "all")
 
 
 def test_no_runs(refused, tmp_path: Path, output) -> None:

@@ -12,6 +12,7 @@ from polarbear.errors import PolarbearError
 from polarbear.runs import RunError, RunFolder, find_runs
 
 Dir = Annotated[Path, arg(metavar="DIR", help="Where to look, as deep as it goes.")]
+WIDE = 1000
 UNKNOWN = dict.fromkeys(("method", "benchmark", "order", "seed", "done", "tasks", "score"))
 
 
@@ -25,11 +26,13 @@ def runs(folder: Dir = Path("runs"), /, *, json: Json = False) -> None:
         return
     if not lines:
         raise PolarbearError(f"there is no run in {folder}: `polarbear run METHOD` makes one")
-    table = plain_table("run", "method", "benchmark", "order", "seed", "tasks", "R_j", "state")
-    table.columns[0].overflow = "fold"
+    table = plain_table("method", "benchmark", "order", "seed", "tasks", "R_j", "state", "run")
+    table.columns[-1].justify = "left"
     for line in lines:
         table.add_row(*_cells(line, folder))
-    console().print(table)
+    screen = console()
+    screen.width = WIDE  # a narrow one breaks the lines itself, so that folders can be copied
+    screen.print(table)
 
 
 def _line(found: RunFolder) -> dict[str, Any]:
@@ -56,14 +59,14 @@ def _line(found: RunFolder) -> dict[str, Any]:
 def _cells(line: dict[str, Any], folder: Path) -> tuple[str, ...]:
     path = str(Path(line["path"]).relative_to(folder))
     if line["state"] == "unreadable":
-        return (path, *["–"] * 6, line["state"])
+        return (*["–"] * 6, line["state"], path)
     return (
-        path,
         line["method"],
-        line["benchmark"],
+        Path(line["benchmark"]).name,  # one's own is the path of its folder
         str(line["order"]),
         str(line["seed"]),
         f"{line['done']}/{line['tasks']}",
         share(np.nan if line["score"] is None else line["score"]),
         line["state"],
+        path,
     )
