@@ -4,6 +4,7 @@ import base64
 import io
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,18 @@ def test_averages_are_the_groups_means_with_a_band(runs: Runs, figure: str, scor
     assert "1 to 2 runs" in drawing.caption
     legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
     assert legend == ["joint (1 run)", "iCaRL-norm (2 runs)", "ER (2 runs)"]
+
+
+def test_long_names_leave_room_for_the_curves(runs: Runs, tmp_path: Path) -> None:
+    long = "er, memory 50, total memory 2000, learning rate 0.5, network resnet20, epochs 12, beta"
+    named = replace(runs, groups=(replace(runs.groups[0], name=long), *runs.groups[1:]))
+    for name in ("average-pw-js", "questions"):
+        (drawing,) = draw(name, named)
+        save(drawing, tmp_path, ("png",))
+        axes = drawing.figure.axes[0].get_position()
+        assert axes.width > 0.2, name
+        legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
+        assert any("total memory 2000" in text.replace("\n", " ") for text in legend)
 
 
 def test_colours_and_markers_tell_ten_groups_apart(runs: Runs) -> None:

@@ -1,6 +1,7 @@
 """Curves over the tasks, with bands, legends and the paper's own beside them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from polarbear.report.style import colours, markers
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 #: What gives a group's mean and standard deviation after each task: (T,) each.
 Series = Callable[[Group], tuple[Floats, Floats]]
@@ -107,15 +109,21 @@ def legend_beside(figure: "Figure", axes: "Axes") -> None:
     handles = sorted(ours, key=lambda line: -line.get_ydata(orig=True)[-1])
     if len(ours) < len(_lines(axes)):
         handles.append(Line2D([], [], color="#555555", label="the paper's, dashed", **DASHED))
-    figure.legend(handles=handles, loc="outside right upper", borderaxespad=0.2)
+    names = _broken(handles, 34)
+    figure.legend(handles, names, loc="outside right upper", borderaxespad=0.2)
 
 
 def legend_below(figure: "Figure", panels: Iterable["Axes"]) -> None:
     """Put one legend for several panels below them."""
     lines = {line.get_label(): line for axes in panels for line in _lines(axes)}
-    figure.legend(
-        handles=list(lines.values()), loc="outside lower center", ncols=min(4, len(lines))
-    )
+    handles, columns = list(lines.values()), min(4, len(lines))
+    names = _broken(handles, 120 // columns)
+    figure.legend(handles, names, loc="outside lower center", ncols=columns)
+
+
+def _broken(lines: Sequence["Line2D"], width: int) -> list[str]:
+    """Give curves' names, the long ones of runs that differ in much over several lines."""
+    return [fill(str(line.get_label()), width) for line in lines]
 
 
 def label_outside(grid: np.ndarray, y: str) -> None:
