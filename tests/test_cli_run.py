@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -21,7 +22,7 @@ import torch
 from rich.console import Console
 
 from polarbear.benchmarks import load
-from polarbear.cli import main, watch
+from polarbear.cli import ToStderr, main, watch
 from polarbear.cli.run import _set_threads, parse, parse_orders
 from polarbear.cli.watch import Watch
 from polarbear.cli.workload import Pace, Workload
@@ -395,6 +396,20 @@ def test_runs_of_other_settings_are_not_gone_on_with(capsys) -> None:
     assert lines[1:] == ["polarbear: 1 of 1 runs failed: order 0"]
 
 
+def test_a_run_begun_in_python_without_options_is_the_same_one(capsys) -> None:
+    words = ["agem", *TINIEST, "--device", "cpu"]
+    settings = replace(parse(words).settings, options={})
+    assert session.run(settings, "all/order-0-seed-100")
+    assert main(["run", *words, "--out", "all", "--orders", "0"]) == 0
+    assert "all/order-0-seed-100 is finished: skipped" in capsys.readouterr().err
+
+
+def test_a_faulty_log_line_ends_no_run(capsys) -> None:
+    record = logging.LogRecord("other", logging.WARNING, "", 0, "%d images", ("many",), None)
+    ToStderr().handle(record)
+    assert "Logging error" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_all_runs_below_a_folder_are_resumed(on_gpu: bool, monkeypatch, capsys) -> None:
     monkeypatch.setattr("polarbear.cli.several.on_gpu", lambda settings: on_gpu)
@@ -454,7 +469,7 @@ def test_a_stopped_run_is_resumed_to_the_same_scores(unbroken: RunFolder, capsys
     assert "`polarbear resume cut` goes on" in err
     assert not RunFolder.open("cut").finished
     assert main(["runs", "."]) == 0
-    assert capsys.readouterr().out.split()[-1] == "unfinished"
+    assert capsys.readouterr().out.split()[-2:] == ["unfinished", "cut"]
 
     assert main(["resume", "cut"]) == 0
     captured = capsys.readouterr()

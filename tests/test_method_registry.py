@@ -157,6 +157,17 @@ def test_a_class_that_would_train_something_else_is_refused(here, code, message)
     assert find_class("faulty_class:Mine").__name__ == "Mine"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class Mine(ER):\n    @property\n    def keep(self):\n        return 'last'",
+        "class Mine(ER):\n    class Options(ER.Options):\n        pass",
+    ],
+)
+def test_what_an_object_decides_and_options_taken_over_are_no_faults(here, code):
+    assert resolve(from_file(here, code)).__name__ == "Mine"
+
+
 def test_all_faults_of_a_class_come_at_once_and_warnings_do_not_matter(here):
     code = "class Mine(Method):\n    keep = 'lastt'\n    wants_techer = True"
     with pytest.raises(PolarbearError, match=r"it has no loss: .*; unknown keep 'lastt'") as caught:

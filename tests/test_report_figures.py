@@ -82,6 +82,12 @@ def test_long_names_leave_room_for_the_curves(runs: Runs, tmp_path: Path) -> Non
         assert any("total memory 2000" in text.replace("\n", " ") for text in legend)
 
 
+def test_a_figure_of_tasks_that_no_run_has_come_to_needs_no_legend(tmp_path: Path) -> None:
+    for seed in range(2):
+        make_run(tmp_path / str(seed), "er", seed=seed, done=1)
+    assert draw("forgetting", read_runs(tmp_path), Options(tasks=(3, 5)))
+
+
 def test_colours_and_markers_tell_ten_groups_apart(runs: Runs) -> None:
     ten = runs.groups[:1] * 10
     assert len(set(COLOURS)) == 10 == len(ten)

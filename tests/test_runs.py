@@ -112,7 +112,7 @@ def test_a_folder_without_a_manifest_is_no_run(tmp_path: Path) -> None:
         RunFolder.open(tmp_path / "absent")
 
 
-@pytest.mark.parametrize("content", ["{", "", '{"format": 1'])
+@pytest.mark.parametrize("content", ["{", "", '{"format": 1', '{"format": 1}'])
 def test_a_damaged_manifest_is_refused(folder: RunFolder, content: str) -> None:
     (folder.path / "manifest.json").write_text(content)
     with pytest.raises(RunError, match=r"manifest\.json is damaged"):

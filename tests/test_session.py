@@ -26,8 +26,8 @@ from engine_run import (
 from polarbear.data.source import Source
 from polarbear.decide import decision, threshold
 from polarbear.engine.checkpoint import load_newest
-from polarbear.engine.prepared import build_learner
-from polarbear.engine.session import resume, run, stop_on_signal
+from polarbear.engine.prepared import begin, build_learner, reopen
+from polarbear.engine.session import advance, resume, run, stop_on_signal
 from polarbear.engine.trainer import DivergedError, Trainer
 from polarbear.errors import DataError, PolarbearError, UnknownNameError
 from polarbear.evaluate import Evaluator
@@ -86,6 +86,18 @@ def test_a_run_holds_its_folder_to_its_end(tmp_path: Path) -> None:
 
 
 # What a run leaves
+
+
+def test_a_run_taken_over_while_it_is_made_ready_does_not_train(tmp_path: Path) -> None:
+    def fail(trainer: Trainer, progress: Any) -> None:
+        raise RuntimeError("at the first step")
+
+    with pytest.raises(RuntimeError, match="first step"):
+        run(tiny("er"), tmp_path / "run", stream=shapes_stream(), on_step=fail, save_every=1e9)
+    first = reopen(tmp_path / "run", stream=shapes_stream())
+    begin(tiny("finetune"), tmp_path / "run", stream=shapes_stream())
+    with pytest.raises(RunError, match="taken over by another run"):
+        next(advance(first, threading.Event()))
 
 
 def test_a_file_system_without_locks_is_no_hindrance(

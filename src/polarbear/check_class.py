@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
+from inspect import get_annotations
 from typing import Any, get_args, get_type_hints
 
 from polarbear.errors import unknown_name
 from polarbear.findings import Finding, error, listed, warning
 from polarbear.methods.method import Method
+
+#: Words that are asked of the class, before there is an object of it.
+OF_THE_CLASS = ("summary", "head", "joint")
 
 
 def check_class(method: Any) -> Iterator[Finding]:
@@ -42,6 +46,8 @@ def _check_words(method: type[Method]) -> Iterator[Finding]:
     for name, hint in get_type_hints(Method).items():
         value, (kind,) = getattr(method, name), get_args(hint)
         allowed = get_args(kind)
+        if isinstance(value, property) and name not in OF_THE_CLASS:
+            continue  # an object's own, as its options may decide
         if allowed and value not in allowed:
             yield error(str(unknown_name(name, value, allowed)))
         if not allowed and not isinstance(value, kind):
@@ -61,10 +67,11 @@ def _check_names(method: type[Method]) -> Iterator[Finding]:
 
 def _check_options(method: type[Method]) -> Iterator[Finding]:
     options = method.Options
-    if "__dataclass_params__" not in vars(options) or not is_dataclass(options):
+    bare_class = "__dataclass_params__" not in vars(options) and get_annotations(options)
+    if bare_class or not is_dataclass(options):
         yield error("Options is no data class: put @dataclass(frozen=True) before class Options")
         return
-    if not vars(options)["__dataclass_params__"].frozen:
+    if not options.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         yield error("Options can be changed: write @dataclass(frozen=True) before class Options")
     bare = [f.name for f in fields(options) if f.default is f.default_factory is MISSING]
     if bare:

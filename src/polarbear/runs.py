@@ -91,6 +91,8 @@ class RunFolder:
                 f"{self.path} is a run folder of format {found!r}; this polarbear reads format "
                 f"{FORMAT}: use the version named in its manifest, or run it again"
             )
+        if not isinstance(manifest.get("settings"), dict):
+            raise RunError(f"{file} is damaged: it has no settings")
         return manifest
 
     @contextmanager
@@ -123,8 +125,7 @@ class RunFolder:
     @property
     def own_loop(self) -> bool:
         """Whether a loop of one's own wrote it, which only that loop can go on with."""
-        settings = self.manifest().get("settings")
-        return isinstance(settings, dict) and settings.get("decision") == "own"
+        return bool(self.manifest()["settings"].get("decision") == "own")
 
     def left_empty(self) -> bool:
         """Whether a process began to train here and ended before there was anything to keep."""

@@ -62,7 +62,10 @@ class ToStderr(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, with its traceback."""
-        print(self.format(record), file=sys.stderr)
+        try:
+            print(self.format(record), file=sys.stderr)
+        except Exception:  # no line is worth a run: a closed pipe, a library's faulty message
+            self.handleError(record)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

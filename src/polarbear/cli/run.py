@@ -164,6 +164,9 @@ def _differing(there: RunFolder, settings: Settings) -> list[str]:
     """Name the settings in which the run of a folder is not the one asked for."""
     settings = replace(settings, benchmark=lasting_name(settings.benchmark))
     found = Settings.from_dict(there.manifest()["settings"]).to_dict()
+    # A run that was begun in Python may leave a method's usual options unsaid.
+    usual = make_options(resolve(settings.method), found["options"])
+    found["options"] = plain(asdict(usual))
     return [name for name, value in plain(settings.to_dict()).items() if found[name] != value]
 
 

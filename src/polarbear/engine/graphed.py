@@ -6,6 +6,7 @@ replayed. What changes from step to step (which images, which crops, the rate) l
 the device; a cursor there moves on by itself, so that an epoch needs no word from the host.
 """
 
+import pickle
 import random
 import warnings
 from collections.abc import Iterator
@@ -250,7 +251,7 @@ class GraphedTask:
             drawn = self._random_states()
             with self._waiting_is_an_error():
                 self._try(work)
-            if not all(map(torch.equal, drawn, self._random_states())):
+            if drawn != self._random_states():
                 raise RuntimeError("a step draws random numbers")
         now = [tensor.data_ptr() for tensor in self._tensors()]
         if now != [tensor.data_ptr() for tensor in self.tensors_before]:
@@ -286,17 +287,13 @@ class GraphedTask:
             ours.graphsafe_set_state(torch.Generator(self.device).graphsafe_get_state())
             ours.set_state(state)
 
-    def _random_states(self) -> list[Tensor]:
-        # Numbers from elsewhere are no method's to draw, but would be drawn once for all steps.
-        _, keys, place, *_ = cast(tuple[Any, ...], np.random.get_state())  # noqa: NPY002
-        states = [
-            torch.default_generator.get_state(),
-            torch.tensor([*keys.tolist(), place]),
-            torch.tensor(random.getstate()[1]),
-        ]
+    def _random_states(self) -> list[bytes]:
+        states = [torch.default_generator.get_state()]
         if self.device.type == "cuda":
             states.append(torch.cuda.get_rng_state(self.device))
-        return states
+        # Numbers from elsewhere are no method's to draw, but would be drawn once for all steps.
+        elsewhere = np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
+        return [*(state.numpy().tobytes() for state in states), pickle.dumps(elsewhere)]
 
     def _train(self, size: int) -> None:
         learner = self.learner

@@ -18,7 +18,7 @@ from polarbear.engine import checkpoint, state
 from polarbear.engine.prepared import Prepared, begin, reopen
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.errors import PolarbearError
-from polarbear.runs import RunFolder, write_json, writing
+from polarbear.runs import RunError, RunFolder, plain, write_json, writing
 from polarbear.settings import Settings
 from polarbear.stream import Stream
 
@@ -122,6 +122,9 @@ def advance(
 ) -> Generator[Progress, None, bool]:
     """Go on with a run, yielding wherever it may be left for a while; gives whether it ended."""
     with prepared.folder.held():
+        there = Settings.from_dict(prepared.folder.manifest()["settings"])
+        if plain(there.to_dict()) != plain(prepared.learner.settings.to_dict()):
+            raise RunError(f"{prepared.folder.path} was taken over by another run meanwhile")
         return (yield from _advance(prepared, stop, recorders, on_step, save_every))
 
 

@@ -116,14 +116,14 @@ def legend_beside(figure: "Figure", axes: "Axes") -> None:
 def legend_below(figure: "Figure", panels: Iterable["Axes"]) -> None:
     """Put one legend for several panels below them."""
     lines = {line.get_label(): line for axes in panels for line in _lines(axes)}
-    handles, columns = list(lines.values()), min(4, len(lines))
+    handles, columns = list(lines.values()), max(1, min(4, len(lines)))
     names = _broken(handles, 120 // columns)
     figure.legend(handles, names, loc="outside lower center", ncols=columns)
 
 
 def _broken(lines: Sequence["Line2D"], width: int) -> list[str]:
     """Give curves' names, the long ones of runs that differ in much over several lines."""
-    return [fill(str(line.get_label()), width) for line in lines]
+    return [fill(str(line.get_label()), width, break_long_words=False) for line in lines]
 
 
 def label_outside(grid: np.ndarray, y: str) -> None:
