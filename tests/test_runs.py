@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from polarbear.decide import threshold
+from polarbear.environment import environment
 from polarbear.evaluate import Evaluator
 from polarbear.hierarchy import Hierarchy
 from polarbear.runs import (
     FORMAT,
     RunError,
     RunFolder,
-    environment,
     find_runs,
     plain,
     write_json,

@@ -21,10 +21,11 @@ import numpy as np
 
 from polarbear.arrays import Bools
 from polarbear.benchmarks import benchmarks
+from polarbear.environment import environment
 from polarbear.errors import PolarbearError, PredictionError
 from polarbear.evaluate import Evaluator
 from polarbear.metrics import as_labels
-from polarbear.runs import RunError, RunFolder, environment, plain, write_json, writing
+from polarbear.runs import RunError, RunFolder, plain, write_json, writing
 from polarbear.stream import Stream
 
 #: Frameworks whose version is noted where the loop has imported them.

@@ -16,8 +16,6 @@ import json
 import logging
 import math
 import os
-import platform
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -323,34 +321,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def environment() -> dict[str, Any]:
-    """Give versions and hardware for a manifest."""
-    import polarbear
-
-    return {
-        "polarbear": polarbear.__version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "cores": os.cpu_count(),
-        "commit": _commit(),
-    }
-
-
-def _commit() -> str | None:
-    """Give this copy's commit; one with changes of its own ends in -dirty, as it is no commit's."""
-    # A copy installed inside another project's repository is not of its commits.
-    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
-        return None
-    return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-
-
-def _git(*asked: str) -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), *asked]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return found.stdout.strip()

@@ -6,12 +6,8 @@ replayed. What changes from step to step (which images, which crops, the rate) l
 the device; a cursor there moves on by itself, so that an epoch needs no word from the host.
 """
 
-import pickle
-import random
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -20,14 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polarbear.arrays import Ints
-from polarbear.engine.augment import Jitter, augment, prepare
-from polarbear.engine.batch import Batch
+from polarbear.engine.augment import prepare
+from polarbear.engine.capturing import free_random_numbers, random_states, waiting_is_an_error
 from polarbear.engine.epoch import Epoch
 from polarbear.engine.learner import Learner
 from polarbear.engine.method_state import MethodState
 from polarbear.engine.model import Model, weights_are_finite
 from polarbear.engine.pixels import ResidentPixels
-from polarbear.engine.pool import Pool
+from polarbear.engine.pool_buffers import PoolBuffers
 
 WARM_UP = 2  # steps before the first capture, so that libraries have chosen their kernels
 
@@ -46,48 +42,6 @@ def can_graph(learner: Learner) -> bool:
     """Whether a learner's steps might be captured: on a GPU, with the data there."""
     resident = isinstance(learner.train_pixels, ResidentPixels)
     return learner.machine.device.type == "cuda" and resident
-
-
-@dataclass(frozen=True, eq=False)
-class PoolBuffers:
-    """A pool on the device, and what an epoch does with it: order (m,), jitter of (m,) places."""
-
-    rows: Tensor
-    targets: Tensor
-    replayed: Tensor
-    order: Tensor
-    jitter: Jitter
-
-    @classmethod
-    def of(cls, pool: Pool, order: Ints, jitter: Jitter, device: torch.device) -> "PoolBuffers":
-        """Copy a pool to the device, with room for plans of this size."""
-        return cls(
-            torch.tensor(pool.rows, device=device),
-            torch.tensor(pool.targets, device=device),
-            torch.tensor(pool.replayed, device=device),
-            torch.tensor(order.ravel(), device=device),
-            jitter.to(device),
-        )
-
-    def plan(self, order: Ints, jitter: Jitter) -> None:
-        """Take an epoch's order and jitter, in the order of this stream's work."""
-        self.order.copy_(torch.from_numpy(order.ravel()).pin_memory(), non_blocking=True)
-        self.jitter.place.copy_(jitter.place.pin_memory(), non_blocking=True)
-        self.jitter.flip.copy_(jitter.flip.pin_memory(), non_blocking=True)
-
-    def batch(self, start: Tensor, size: int, learner: Learner) -> Batch:
-        """Give the batch of ``size`` images at a cursor (a device number)."""
-        at = start + torch.arange(size, device=start.device)
-        chosen = self.order[at]
-        pixels: ResidentPixels = learner.train_pixels  # type: ignore[assignment]
-        images = pixels.data[self.rows[chosen]]
-        jitter = Jitter(self.jitter.place[at], self.jitter.flip[at])
-        compiled = size == learner.model.compiled_batch
-        return Batch(
-            augment(images, jitter, learner.preparation, compiled=compiled),
-            self.targets[chosen].float(),
-            self.replayed[chosen],
-        )
 
 
 class GraphedTask:
@@ -198,7 +152,7 @@ class GraphedTask:
             with torch.cuda.stream(outer):
                 self._capture_graphs(_capturable(outer))
         except RuntimeError:
-            self._free_random_numbers()
+            free_random_numbers(self.device)
             raise
         finally:
             outer.synchronize()
@@ -248,10 +202,10 @@ class GraphedTask:
         be drawn without the step's seed, or once for all, and a new tensor would stay unknown.
         """
         with self.learner.machine.seeded(0):
-            drawn = self._random_states()
-            with self._waiting_is_an_error():
+            drawn = random_states(self.device)
+            with waiting_is_an_error(self.device):
                 self._try(work)
-            if drawn != self._random_states():
+            if drawn != random_states(self.device):
                 raise RuntimeError("a step draws random numbers")
         now = [tensor.data_ptr() for tensor in self._tensors()]
         if now != [tensor.data_ptr() for tensor in self.tensors_before]:
@@ -261,39 +215,6 @@ class GraphedTask:
                 "the method changes what a replay would not: tensors of its own must stay in "
                 "their places on the device"
             )
-
-    @contextmanager
-    def _waiting_is_an_error(self) -> Iterator[None]:
-        """Let a step that waits for the device fail here: a failed capture spoils later ones."""
-        if self.device.type != "cuda":
-            yield
-            return
-        before = torch.cuda.get_sync_debug_mode()
-        with warnings.catch_warnings():
-            # It does not see every wait; a capture fails by those that it misses.
-            warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
-            torch.cuda.set_sync_debug_mode("error")
-        try:
-            yield
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
-
-    def _free_random_numbers(self) -> None:
-        """Let eager steps draw again: PyTorch's generator may still wait for a failed capture."""
-        if self.device.type == "cuda":
-            with torch.cuda.device(self.device):
-                ours = torch.cuda.default_generators[torch.cuda.current_device()]
-            state = ours.get_state()
-            ours.graphsafe_set_state(torch.Generator(self.device).graphsafe_get_state())
-            ours.set_state(state)
-
-    def _random_states(self) -> list[bytes]:
-        states = [torch.default_generator.get_state()]
-        if self.device.type == "cuda":
-            states.append(torch.cuda.get_rng_state(self.device))
-        # Numbers from elsewhere are no method's to draw, but would be drawn once for all steps.
-        elsewhere = np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
-        return [*(state.numpy().tobytes() for state in states), pickle.dumps(elsewhere)]
 
     def _train(self, size: int) -> None:
         learner = self.learner

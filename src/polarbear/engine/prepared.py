@@ -19,8 +19,9 @@ from polarbear.engine.memory import Memory
 from polarbear.engine.model import Model
 from polarbear.engine.nets import build_backbone, feature_width
 from polarbear.engine.pixels import Pixels, place_pixels
+from polarbear.environment import environment
 from polarbear.methods.registry import make_options, resolve
-from polarbear.runs import RunError, RunFolder, environment
+from polarbear.runs import RunError, RunFolder
 from polarbear.settings import Settings
 from polarbear.stream import Stream
 

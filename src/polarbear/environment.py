@@ -1,0 +1,40 @@
+"""What a run was made with: versions, hardware, and the commit of this copy."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def environment() -> dict[str, Any]:
+    """Give versions and hardware for a manifest."""
+    import polarbear
+
+    return {
+        "polarbear": polarbear.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str | None:
+    """Give this copy's commit; one with changes of its own ends in -dirty, as it is no commit's."""
+    # A copy installed inside another project's repository is not of its commits.
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(*asked: str) -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), *asked]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()
