@@ -1,5 +1,8 @@
 """Two sets of results, order by order: what the second gains on the first, and the paper's.
 
+With three orders or more also what a gain on task 0 is worth later, and what the first set would
+score if it had the paper's mean there.
+
     python bench/paired.py results/iirc-cifar/icarl-cnn \\
         bench/results/6-tasks/iirc-cifar/ablations.ICarlCNNAuthorsWeights
 """
@@ -10,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from polarbear.arrays import Floats
-from polarbear.report.paper import paper_results
+from polarbear.report.paper import Published, paper_results
 from polarbear.report.read import Group, read_runs
 
 
@@ -55,6 +58,26 @@ def main() -> None:
     if len(done) > 1 and len(orders) > 2:
         alike = np.corrcoef(gain[:, 0], gain[:, done[1:]].mean(axis=1))[0, 1]
         print(f"gain on task 0 and mean gain after: correlation {alike:.2f}")
+        if paper is not None:
+            print_worth(gain[:, done], np.array(list(first.values()))[:, done], paper)
+
+
+def print_worth(gain: Floats, first: Floats, paper: Published) -> None:
+    """Print each task's gain for one on task 0, and the first set's mean moved by it.
+
+    Least squares through the origin, so that no gain on task 0 is none later; ``first`` has all
+    orders of the first set.
+    """
+    at_start, missing = gain[:, 0], paper.mean[0] - first[:, 0].mean()
+    print(f"\nfor a gain of 1 on task 0; the first, moved by {missing:+.3f} there")
+    for j in range(1, gain.shape[1]):
+        slope = at_start @ gain[:, j] / (at_start @ at_start)
+        left = gain[:, j] - slope * at_start
+        error = (left @ left / (len(left) - 1) / (at_start @ at_start)) ** 0.5
+        mean = first[:, j].mean()
+        moved = mean + slope * missing
+        off = (moved - paper.mean[j]) / paper.std[j]
+        print(f"{j:4}  {slope:.2f} ± {error:.2f}  {mean:.3f}  {moved:.3f}  {off:+.1f}")
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ from polarbear.stream import Stream
 SHAPES = ("--benchmark", "iirc-shapes")
 TINY = (*SHAPES, "--epochs", "1", "--tasks", "2", "--threads", "1")
 TINIEST = (*SHAPES, "--epochs", "1", "--tasks", "1", "--first-task-factor", "1", "--threads", "1")
+ON_CPU = ("--device", "cpu")  # where a GPU would do otherwise: orders side by side, whole epochs
 RUN = (sys.executable, "-m", "polarbear", "run", "er", *TINY, "--seed", "7")
 
 
@@ -278,7 +279,7 @@ def test_a_bug_in_one_order_is_shown_with_its_traceback(monkeypatch, capsys, cap
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr("polarbear.engine.session.run", crash)
-    assert main(["run", "er", *TINIEST, "--orders", "0,3"]) == 2
+    assert main(["run", "er", *TINIEST, *ON_CPU, "--orders", "0,3"]) == 2
     assert "2 of 2 runs failed: order 0, order 3" in capsys.readouterr().err
     assert [record.exc_info[1].args for record in caplog.records] == [("out of memory",)] * 2
     with pytest.raises(RuntimeError, match="out of memory"):
@@ -286,14 +287,14 @@ def test_a_bug_in_one_order_is_shown_with_its_traceback(monkeypatch, capsys, cap
 
 
 def test_one_thread_is_the_default_for_the_small_network_on_a_cpu(output) -> None:
-    several, one = max(2, torch.get_num_threads()), ("--device", "cpu")
+    several = max(2, torch.get_num_threads())
     torch.set_num_threads(several)
-    _set_threads(parse(["er", *SHAPES, *one, "--network", "resnet20"]))
+    _set_threads(parse(["er", *SHAPES, *ON_CPU, "--network", "resnet20"]))
     assert torch.get_num_threads() == several
     without = [word for word in TINIEST if word != "--threads"][:-1]
-    output("run", "finetune", *without, *one, "--out", "run")
+    output("run", "finetune", *without, *ON_CPU, "--out", "run")
     assert RunFolder.open("run").manifest()["threads"] == 1
-    _set_threads(parse(["er", *SHAPES, *one, "--threads", "2"]))
+    _set_threads(parse(["er", *SHAPES, *ON_CPU, "--threads", "2"]))
     assert torch.get_num_threads() == 2
 
 
@@ -326,7 +327,7 @@ def test_an_error_of_your_own_ends_with_who_says_more_and_blocks_no_folder(outpu
     good = "return bce(self.model(batch.images), batch.targets)"
     output("run", own_method("good_for_a_test", good), *TINIEST, "--out", "run")
     assert RunFolder.open("run").finished
-    assert main(["run", faulty, *TINIEST, "--orders", "0-1", "--out", "several"]) == 2
+    assert main(["run", faulty, *TINIEST, *ON_CPU, "--orders", "0-1", "--out", "several"]) == 2
     assert caplog.text.count(hint) == 2
 
 
@@ -575,7 +576,8 @@ def test_each_look_tells_task_epoch_rate_score_speed_and_time_left(monkeypatch) 
 def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys) -> None:
     monkeypatch.setattr(watch, "SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr(watch, "SECONDS_BETWEEN_LOOKS", 0.0)
-    assert main(["run", "finetune", *TINIEST, "--batch-size", "400", "--out", "run"]) == 0
+    words = ["run", "finetune", *TINIEST, *ON_CPU, "--batch-size", "400", "--out", "run"]
+    assert main(words) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("task 0 (0–0) epoch 1/1, rate 1, valid –")
     assert lines[1].endswith(" left")
