@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from polarbear.arrays import Floats
 from polarbear.benchmarks import find
 from polarbear.data.shapes import shapes
 from polarbear.data.source import Source
@@ -107,6 +108,23 @@ def tiny(method: str, **changes: Any) -> Settings:
         "device": "cpu",
     }
     return Settings(method, **values | changes)
+
+
+def scores_of_seeds(folder: Path, **changes: Any) -> Floats:
+    """Give the mean R_j of short ER runs that differ in nothing but their seed."""
+    values = {"network": "small", "epochs": 10, "tasks": 2, "memory_per_class": 10}
+    means = []
+    for seed in range(10):
+        run(tiny("er", seed=seed, **values | changes), folder / str(seed), stream=shapes_stream())
+        records = RunFolder(folder / str(seed)).lines("scores")
+        means.append(np.mean([r["scores"]["pw_jaccard"] for r in records if r["split"] == "test"]))
+    return np.array(means)
+
+
+def standard_errors_apart(one: Floats, other: Floats) -> float:
+    """Give the distance of two samples' means in its standard errors."""
+    error = (one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other)) ** 0.5
+    return float(abs(one.mean() - other.mean()) / error)
 
 
 @cache

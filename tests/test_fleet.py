@@ -15,7 +15,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine_run import one_thread, outcome, shapes_stream, tiny
+from engine_run import (
+    one_thread,
+    outcome,
+    scores_of_seeds,
+    shapes_stream,
+    standard_errors_apart,
+    tiny,
+)
 from polarbear.engine import fleet, room
 from polarbear.engine.batch import Batch
 from polarbear.engine.fleet import Job, run_fleet
@@ -348,6 +355,14 @@ def test_room_counts_what_is_held_and_what_is_needed_for_a_moment(
 def test_graphed_steps_are_the_eager_ones(tmp_path: Path, method: str) -> None:
     losses = {graph: gpu_losses(tmp_path / str(graph), method, graph) for graph in (False, True)}
     assert losses[True] == pytest.approx(losses[False], rel=0.02)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_fused_captured_steps_score_as_eager_ones_in_fp32(tmp_path: Path) -> None:
+    residual = {"device": "cuda", "network": "resnet20", "learning_rate": 0.1}
+    fast = scores_of_seeds(tmp_path / "fast", **residual)
+    slow = scores_of_seeds(tmp_path / "slow", precision="fp32", graph=False, **residual)
+    assert standard_errors_apart(fast, slow) < 3
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

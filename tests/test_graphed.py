@@ -12,7 +12,14 @@ import torch
 from torch import Tensor, nn
 
 import fake_graphs
-from engine_run import TinyNetwork, one_thread, shapes_stream, tiny
+from engine_run import (
+    TinyNetwork,
+    one_thread,
+    scores_of_seeds,
+    shapes_stream,
+    standard_errors_apart,
+    tiny,
+)
 from polarbear.engine.batch import Batch
 from polarbear.engine.graphed import GraphedTask
 from polarbear.engine.method_state import MethodState
@@ -57,6 +64,17 @@ def test_replayed_steps_are_the_eager_ones(
 ) -> None:
     assert_same(tmp_path, method)
     assert len(captured) == 3
+
+
+def test_captured_steps_in_bf16_score_as_eager_ones_in_fp32(
+    captured: list[GraphedTask], tmp_path: Path
+) -> None:
+    fast = scores_of_seeds(tmp_path / "fast", precision="bf16")
+    slow = scores_of_seeds(tmp_path / "slow", precision="fp32", graph=False)
+    assert len(captured) == 20
+    assert standard_errors_apart(fast, slow) < 2
+    halved = scores_of_seeds(tmp_path / "halved", batch_size=64, graph=False)  # half the steps
+    assert standard_errors_apart(halved, slow) > 4
 
 
 @pytest.mark.parametrize("size", [FIRST_TASK - 1, FIRST_TASK, FIRST_TASK + 1, 5000])
