@@ -3,6 +3,8 @@
 import csv
 import io
 import math
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +123,19 @@ def test_a_wide_table_shrinks_and_a_long_one_breaks() -> None:
     assert long.count(r"x & y \\") == 2  # on the first page and on those after it
     assert long.index(r"\endfirsthead") < long.index(r"\endhead") < long.index("a & 1")
     assert long.count("{") == long.count("}")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_latex_takes_them(tmp_path: Path) -> None:
+    awkward = Cell("a_b & 50 % – ± # $ ^ ~ { } \\", bold=True)
+    tables = [Table("t", "c_1", ("x", "y & z"), ((awkward, Cell("1")),) * n) for n in (2, 60)]
+    packages = r"\documentclass{article}\usepackage{booktabs,graphicx,longtable}"
+    parts = [packages, r"\begin{document}", *(t.latex() for t in tables), r"\end{document}"]
+    (tmp_path / "all.tex").write_text("\n".join(parts), encoding="utf-8")
+    words = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "all.tex"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "all.pdf").exists()
 
 
 def test_tables_in_three_forms(tmp_path: Path) -> None:

@@ -93,9 +93,10 @@ def _on_a_page(columns: str, caption: str, label: str, head: str, lines: list[st
 
 
 def _over_pages(columns: str, caption: str, label: str, head: str, lines: list[str]) -> list[str]:
-    """Give a table that goes on over pages, its head on each."""
+    """Give a table that goes on over pages, its head on each; small, as it cannot be scaled."""
     return [
         "% needs the packages booktabs and longtable",
+        r"\begingroup\scriptsize\setlength{\tabcolsep}{3pt}",
         rf"\begin{{longtable}}{{{columns}}}",
         rf"{caption} {label} \\",
         *(r"\toprule", head, r"\midrule", r"\endfirsthead"),
@@ -103,6 +104,7 @@ def _over_pages(columns: str, caption: str, label: str, head: str, lines: list[s
         *(r"\bottomrule", r"\endfoot"),
         *lines,
         r"\end{longtable}",
+        r"\endgroup",
         "",
     ]
 
