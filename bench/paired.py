@@ -69,7 +69,10 @@ def print_worth(gain: Floats, first: Floats, paper: Published) -> None:
     orders of the first set.
     """
     at_start, missing = gain[:, 0], paper.mean[0] - first[:, 0].mean()
-    print(f"\nfor a gain of 1 on task 0; the first, moved by {missing:+.3f} there")
+    print(
+        f"\nwhat a gain of 1 on task 0 leaves (slope), and the first, corrected by {missing:+.3f}"
+    )
+    print("task  slope        first  corrected, in the paper's std")
     for j in range(1, gain.shape[1]):
         slope = at_start @ gain[:, j] / (at_start @ at_start)
         left = gain[:, j] - slope * at_start

@@ -1,11 +1,11 @@
-"""Fixtures for tests that need real data: they skip, naming the reason, where it is absent."""
+"""Fixtures of many tests; those of real data skip, naming the reason, where it is absent."""
 
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,31 @@ def _registered_as_before() -> Iterator[None]:
     yield
     _REGISTRY.clear()
     _REGISTRY.update(before)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """One thread, as tiny networks are slower with more and round otherwise."""
+    from polarbear.engine.session import threads
+
+    with threads(1):
+        yield
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command that is refused, in one line and without other output; gives the line."""
+    from polarbear.cli import main
+
+    def run(*words: object) -> str:
+        assert main([str(word) for word in words]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("polarbear: ")
+        assert captured.err.count("\n") == 1
+        return captured.err
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -371,11 +370,3 @@ def go(orders: Orders) -> int:
 
 def go_on_until_finished(orders: Orders) -> None:
     assert go(replace(orders, die_at=None, file_limit=None, wait_at=None)) == 0
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

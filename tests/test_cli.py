@@ -33,19 +33,6 @@ def shell(*arguments: str, module: str = "polarbear.cli") -> subprocess.Complete
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]):
-    def run(*arguments: str) -> str:
-        assert main(arguments) == 2
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert captured.err.startswith("polarbear: ")
-        assert captured.err.count("\n") == 1
-        return captured.err
-
-    return run
-
-
-@pytest.fixture
 def output(capsys: pytest.CaptureFixture[str]):
     def run(*arguments: str) -> str:
         assert main(arguments) == 0

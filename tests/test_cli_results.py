@@ -26,11 +26,6 @@ def printed(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return capsys.readouterr().out
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert main([str(word) for word in words]) == 2
-    return capsys.readouterr().err
-
-
 # --- compare ----------------------------------------------------------------------------------
 
 
@@ -105,10 +100,10 @@ def finished(folder: str, **settings: Any) -> Path:
     return path
 
 
-def test_runs_that_would_share_a_file_are_refused(capsys: Any) -> None:
+def test_runs_that_would_share_a_file_are_refused(capsys: Any, refused: Any) -> None:
     one, two, _ = finished("runs/a"), finished("runs/b", seed=7), finished("runs/c", order=1)
     for more in ((), ("--overwrite",)):
-        error = refused(capsys, "summarise", "runs", *more)
+        error = refused("summarise", "runs", *more)
         assert f"{one} and {two} would both be results/iirc-shapes/er/order-0.json" in error
         assert "--out" in error
     assert not Path("results").exists()
@@ -117,12 +112,12 @@ def test_runs_that_would_share_a_file_are_refused(capsys: Any) -> None:
     assert Path("seed-7/iirc-shapes/er/order-0.json").is_file()
 
 
-def test_another_runs_file_is_written_over_only_on_request(capsys: Any) -> None:
+def test_another_runs_file_is_written_over_only_on_request(capsys: Any, refused: Any) -> None:
     one, two = finished("a"), finished("b", seed=7)
     file = Path("results/iirc-shapes/er/order-0.json")
     printed(capsys, "summarise", one)
     before = file.read_bytes()
-    error = refused(capsys, "summarise", two)
+    error = refused("summarise", two)
     assert f"{file} has other scores than {two}" in error
     assert "--overwrite" in error
     assert file.read_bytes() == before
@@ -131,11 +126,11 @@ def test_another_runs_file_is_written_over_only_on_request(capsys: Any) -> None:
     assert json.loads(file.read_text())["seed"] == 7
 
 
-def test_a_file_that_is_no_summary_is_not_written_over(capsys: Any) -> None:
+def test_a_file_that_is_no_summary_is_not_written_over(capsys: Any, refused: Any) -> None:
     file = Path("results/iirc-shapes/er/order-0.json")
     file.parent.mkdir(parents=True)
     file.write_text("mine")
-    assert f"{file} has other scores" in refused(capsys, "summarise", finished("a"))
+    assert f"{file} has other scores" in refused("summarise", finished("a"))
     assert file.read_text() == "mine"
 
 

@@ -63,19 +63,6 @@ def _threads():
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]):
-    def run(*arguments: str) -> str:
-        assert main(arguments) == 2
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert captured.err.startswith("polarbear: ")
-        assert captured.err.count("\n") == 1
-        return captured.err
-
-    return run
-
-
-@pytest.fixture
 def output(capsys: pytest.CaptureFixture[str]):
     def run(*arguments: str) -> str:
         assert main(arguments) == 0
@@ -353,7 +340,7 @@ def test_side_by_side_the_hint_comes_once(monkeypatch, capsys) -> None:
 
 def cut_off(folder: str, order: int = 0) -> RunFolder:
     """A run with a checkpoint that lacks its end."""
-    words = ["finetune", *TINIEST, "--device", "cpu", "--order", str(order)]
+    words = ["finetune", *TINIEST, *ON_CPU, "--order", str(order)]
 
     def cut(trainer: Trainer, progress: Progress) -> None:
         if progress.step > 1:
@@ -369,7 +356,7 @@ def began(run: RunFolder) -> int:
     return (run.path / "manifest.json").stat().st_mtime_ns
 
 
-THREE = ("run", "finetune", *TINIEST, "--device", "cpu", "--out", "all")
+THREE = ("run", "finetune", *TINIEST, *ON_CPU, "--out", "all")
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])
@@ -398,7 +385,7 @@ def test_runs_of_other_settings_are_not_gone_on_with(capsys) -> None:
 
 
 def test_a_run_begun_in_python_without_options_is_the_same_one(capsys) -> None:
-    words = ["agem", *TINIEST, "--device", "cpu"]
+    words = ["agem", *TINIEST, *ON_CPU]
     settings = replace(parse(words).settings, options={})
     assert session.run(settings, "all/order-0-seed-100")
     assert main(["run", *words, "--out", "all", "--orders", "0"]) == 0
@@ -453,7 +440,7 @@ def test_a_device_that_is_not_here_fails_its_own_run_alone(capsys) -> None:
 
 def test_a_folder_with_a_run_says_what_can_be_done(refused) -> None:
     cut_off("run")
-    words = ("run", "finetune", *TINIEST, "--device", "cpu", "--out", "run")
+    words = ("run", "finetune", *TINIEST, *ON_CPU, "--out", "run")
     assert "run holds a run already: `polarbear resume run` goes on with it" in refused(*words)
     assert main(["resume", "run"]) == 0
 

@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import weakref
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,14 +15,13 @@ import torch
 from torch import Tensor
 
 from engine_run import (
-    one_thread,
     outcome,
     scores_of_seeds,
     shapes_stream,
     standard_errors_apart,
     tiny,
 )
-from polarbear.engine import fleet, room
+from polarbear.engine import fleet, fused, room
 from polarbear.engine.batch import Batch
 from polarbear.engine.fleet import Job, run_fleet
 from polarbear.engine.machine import Machine
@@ -33,11 +31,7 @@ from polarbear.engine.session import resume, run
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.methods.er import ER
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def job(folder: Path, method: str = "er", **changes: Any) -> Job:
@@ -358,9 +352,13 @@ def test_graphed_steps_are_the_eager_ones(tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_fused_captured_steps_score_as_eager_ones_in_fp32(tmp_path: Path) -> None:
+def test_fused_captured_steps_score_as_eager_ones_in_fp32(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert fused.works(torch.device("cuda", torch.cuda.current_device()), 32, 32)
     residual = {"device": "cuda", "network": "resnet20", "learning_rate": 0.1}
     fast = scores_of_seeds(tmp_path / "fast", **residual)
+    assert "cannot be captured" not in caplog.text
     slow = scores_of_seeds(tmp_path / "slow", precision="fp32", graph=False, **residual)
     assert standard_errors_apart(fast, slow) < 3
 

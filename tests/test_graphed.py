@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import fake_graphs
 from engine_run import (
     TinyNetwork,
-    one_thread,
     scores_of_seeds,
     shapes_stream,
     standard_errors_apart,
@@ -28,11 +27,7 @@ from polarbear.engine.trainer import Progress, Trainer
 from polarbear.methods.er import ER
 from polarbear.runs import RunFolder
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 FIRST_TASK = len(shapes_stream()[0].train)

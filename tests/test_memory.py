@@ -25,7 +25,7 @@ def first(column, rows, count):
 
 
 def filled(tasks, select=first, **limit):
-    memory = Memory.empty()
+    memory = Memory()
     for task in STREAM[:tasks]:
         memory = memory.add(task, select, **limit)
     return memory
@@ -72,13 +72,13 @@ def test_several_labels_of_one_task_are_all_stored():
     schedule = Schedule.of([["bear", "polar bear"], ["brown bear"]])
     leaf = ["polar bear"] * 10 + ["brown bear"] * 10
     stream = Stream.build(h, schedule, leaf, ["polar bear"])
-    memory = Memory.empty().add(stream[0], first)
+    memory = Memory().add(stream[0], first)
     both = {tuple(map(bool, labels)) for labels in memory.targets(3)[memory.classes == 1]}
     assert both == {(True, True, False)}
 
 
 def test_a_total_is_shared_by_the_seen_classes_and_cuts_old_lists_from_their_end():
-    total, memory = 50, Memory.empty()
+    total, memory = 50, Memory()
     for task in STREAM[:3]:
         before, memory = memory, memory.add(task, first, total=total)
         share = math.ceil(total / len(task.seen))

@@ -125,7 +125,10 @@ def test_a_wide_table_shrinks_and_a_long_one_breaks() -> None:
     assert long.count("{") == long.count("}")
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+@pytest.mark.skipif(
+    shutil.which("pdflatex") is None,
+    reason="needs pdflatex (Debian: texlive-latex-recommended), which is not installed",
+)
 def test_latex_takes_them(tmp_path: Path) -> None:
     awkward = Cell("a_b & 50 % – ± # $ ^ ~ { } \\", bold=True)
     tables = [Table("t", "c_1", ("x", "y & z"), ((awkward, Cell("1")),) * n) for n in (2, 60)]

@@ -4,7 +4,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from engine_run import (
     Orders,
     go,
     go_on_until_finished,
-    one_thread,
     outcome,
     shapes_stream,
     start,
@@ -33,10 +32,7 @@ KILLED = -signal.SIGKILL
 METHODS = ("finetune", "er", "agem", "icarl-norm", "lucir", "incremental-joint")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def asked(method: str) -> Settings:

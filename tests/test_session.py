@@ -18,7 +18,6 @@ import torch
 
 from engine_run import (
     Notes,
-    one_thread,
     outcome,
     shapes_stream,
     tiny,
@@ -36,11 +35,7 @@ from polarbear.runs import RunError, RunFolder
 from polarbear.settings import Settings
 from polarbear.stream import Stream
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def trained(folder: Path, settings: Settings, stream: Stream | None = None, **more: Any) -> Path:

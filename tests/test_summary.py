@@ -1,14 +1,13 @@
 """Small result files and their comparison with the paper."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine_run import one_thread, shapes_stream, tiny
+from engine_run import shapes_stream, tiny
 from polarbear.cli import main
 from polarbear.cli.run import parse
 from polarbear.decide import top1
@@ -20,11 +19,7 @@ from polarbear.runs import RunFolder
 from polarbear.settings import Settings
 from polarbear.summary import command_of, result_path, summarise
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -1,5 +1,4 @@
 from collections import Counter
-from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ from engine_run import (
     METHODS,
     Step,
     finish,
-    one_thread,
     row_stream,
     same,
     shapes_stream,
@@ -41,10 +39,7 @@ MIXED = ("er", "er-infinite", "mask-seen", "icarl-cnn", "icarl-norm", "lucir")
 ALONE = ("finetune", "agem")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def epochs_of(steps: list[Step]) -> dict[tuple[int, int], list[Step]]:

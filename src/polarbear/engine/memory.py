@@ -50,11 +50,6 @@ class Memory:
 
     lists: tuple[ClassList, ...] = ()
 
-    @classmethod
-    def empty(cls) -> "Memory":
-        """Give a memory of nothing."""
-        return cls()
-
     def __len__(self) -> int:
         """Count the stored images."""
         return len(self.rows)
