@@ -25,6 +25,7 @@ from polarbear.data.shapes import shapes
 from polarbear.data.source import Source
 from polarbear.engine.augment import PREPARATIONS
 from polarbear.engine.batch import Batch
+from polarbear.engine.checkpoint import Checkpoint, from_newest
 from polarbear.engine.prepared import build_learner
 from polarbear.engine.session import resume, run
 from polarbear.engine.trainer import Trainer
@@ -260,6 +261,10 @@ def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
 
 
+def newest_checkpoint(folder: Path) -> tuple[int, Checkpoint] | None:
+    return next(from_newest(folder), None)
+
+
 def outcome(folder: Path) -> dict[str, Any]:
     """All a run measured and answered, byte for byte but for the seconds."""
     epochs = [{**line, "seconds": None} for line in RunFolder(folder).lines("epochs")]
@@ -267,7 +272,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     return {
         "scores": (folder / "scores.jsonl").read_bytes(),
         "epochs": json.dumps(epochs),
-        "files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
+        "files": {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
         "finished": RunFolder(folder).finished,
     }
 

@@ -11,7 +11,8 @@ from hypothesis import settings as checks
 from hypothesis import strategies as st
 from torch import Tensor
 
-from polarbear.engine.checkpoint import Checkpoint, load_newest, save
+from engine_run import newest_checkpoint
+from polarbear.engine.checkpoint import Checkpoint, clear, numbers, save
 from polarbear.runs import RunError
 
 
@@ -32,7 +33,7 @@ def write(folder: Path, *numbers: int) -> None:
 
 
 def newest(folder: Path) -> int:
-    found = load_newest(folder)
+    found = newest_checkpoint(folder)
     assert found is not None
     number, checkpoint = found
     assert checkpoint.facts == {"progress": {"task": number}}
@@ -45,8 +46,8 @@ def newest(folder: Path) -> int:
 
 
 def test_what_was_saved_comes_back(tmp_path: Path) -> None:
-    assert load_newest(tmp_path) is None
-    assert load_newest(tmp_path / "absent") is None
+    assert newest_checkpoint(tmp_path) is None
+    assert newest_checkpoint(tmp_path / "absent") is None
     write(tmp_path, 7)
     assert newest(tmp_path) == 7
 
@@ -114,18 +115,28 @@ def test_a_damaged_one_is_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFix
     os.truncate(tmp_path / "00000002.safetensors", 100)
     with caplog.at_level(logging.WARNING, "polarbear"):
         newest(tmp_path)
-    assert "00000002.json is damaged; the one before is used" in caplog.text
+    assert "00000002.json is damaged, the one before is used: its tensors are not" in caplog.text
 
 
-def test_if_all_are_damaged_the_run_cannot_go_on(tmp_path: Path) -> None:
+def test_if_all_are_damaged_there_is_none(tmp_path: Path) -> None:
     write(tmp_path, 1, 2)
     for number in (1, 2):
         os.truncate(tmp_path / f"{number:08d}.safetensors", 100)
-    with pytest.raises(
-        RunError,
-        match=r"every checkpoint in .* is damaged \(00000002.json, 00000001.json\): start a new",
-    ):
-        load_newest(tmp_path)
+    assert newest_checkpoint(tmp_path) is None
+    assert numbers(tmp_path) == [2, 1]
+    clear(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_flipped_bit_of_the_facts_is_detected(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2)
+    file = tmp_path / "00000002.json"
+    text = file.read_bytes()
+    for bit in range(8 * len(text)):
+        flipped = bytearray(text)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        assert newest(tmp_path) == 1, flipped
 
 
 def test_after_a_damaged_one_its_number_is_written_again(tmp_path: Path) -> None:
@@ -139,7 +150,7 @@ def test_after_a_damaged_one_its_number_is_written_again(tmp_path: Path) -> None
 
 def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     write(tmp_path, 1, 2)
-    left = [".00000003.safetensors.4711", "00000003.safetensors", ".00000003.json.4711"]
+    left = [".00000003.safetensors.part", "00000003.safetensors", ".00000003.json.part"]
     left.append("00000000.safetensors")
     for name in left:
         (tmp_path / name).write_bytes(b"half")
@@ -148,6 +159,27 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     assert newest(tmp_path) == 3
     names = sorted(file.name for file in tmp_path.iterdir())
     assert names == [f"{n:08d}.{kind}" for n in (2, 3) for kind in ("json", "safetensors")]
+
+
+def test_files_of_other_names_are_left_alone(tmp_path: Path) -> None:
+    others = ["notes.txt", "1.json", "00000001.json.bak", "000000001.json", "best.safetensors"]
+    for name in others:
+        (tmp_path / name).write_text("mine")
+    write(tmp_path, 1, 2, 3)
+    clear(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(others)
+
+
+def test_nothing_is_written_or_deleted_through_a_link(tmp_path: Path) -> None:
+    elsewhere, link = tmp_path / "elsewhere", tmp_path / "run" / "checkpoint"
+    write(elsewhere, 1, 2)
+    before = {file.name: file.read_bytes() for file in elsewhere.iterdir()}
+    link.parent.mkdir()
+    link.symlink_to(elsewhere)
+    for change in (lambda: write(link, 9), lambda: clear(link)):
+        with pytest.raises(RunError, match=r"run/checkpoint is a link, and a run changes no files"):
+            change()
+    assert {file.name: file.read_bytes() for file in elsewhere.iterdir()} == before
 
 
 def test_a_failed_save_leaves_the_earlier_ones(

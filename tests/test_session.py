@@ -3,6 +3,7 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,20 +19,22 @@ import torch
 
 from engine_run import (
     Notes,
+    newest_checkpoint,
     outcome,
     shapes_stream,
     tiny,
 )
 from polarbear.data.source import Source
 from polarbear.decide import decision, threshold
-from polarbear.engine.checkpoint import load_newest
 from polarbear.engine.prepared import begin, build_learner, reopen
-from polarbear.engine.session import advance, resume, run, stop_on_signal
+from polarbear.engine.session import advance, resume, run
+from polarbear.engine.stop import Stop, stop_on_signal
 from polarbear.engine.trainer import DivergedError, Trainer
 from polarbear.errors import DataError, PolarbearError, UnknownNameError
 from polarbear.evaluate import Evaluator
 from polarbear.methods.er import ER
-from polarbear.runs import RunError, RunFolder
+from polarbear.runs import UNSEALED, RunError, RunFolder, write_json
+from polarbear.sealed import sealed
 from polarbear.settings import Settings
 from polarbear.stream import Stream
 
@@ -92,7 +95,7 @@ def test_a_run_taken_over_while_it_is_made_ready_does_not_train(tmp_path: Path) 
     first = reopen(tmp_path / "run", stream=shapes_stream())
     begin(tiny("finetune"), tmp_path / "run", stream=shapes_stream())
     with pytest.raises(RunError, match="taken over by another run"):
-        next(advance(first, threading.Event()))
+        next(advance(first, Stop()))
 
 
 def test_a_file_system_without_locks_is_no_hindrance(
@@ -396,7 +399,7 @@ def test_a_nan_stops_the_run_and_the_last_good_checkpoint_is_kept(tmp_path: Path
         run(settings, tmp_path / "run", stream=shapes_stream(), save_every=0)
     folder = RunFolder(tmp_path / "run")
     assert not folder.finished
-    found = load_newest(folder.path / "checkpoint")
+    found = newest_checkpoint(folder.path / "checkpoint")
     assert found is not None
     progress = found[1].facts["progress"]
     assert (progress["task"], progress["epoch"]) == (1, 1)
@@ -413,7 +416,7 @@ def test_weights_that_are_no_numbers_are_never_saved(tmp_path: Path) -> None:
     settings = tiny("finetune")
     with pytest.raises(DivergedError, match="weights became infinite or NaN at step 1 of epoch 0"):
         run(settings, tmp_path / "run", stream=shapes_stream(), on_step=spoil, save_every=0)
-    found = load_newest(tmp_path / "run" / "checkpoint")
+    found = newest_checkpoint(tmp_path / "run" / "checkpoint")
     assert found is not None
     assert all(tensor.isfinite().all() for tensor in found[1].tensors.values())
     assert found[1].facts["progress"]["step"] == 1
@@ -452,7 +455,7 @@ def test_a_signal_stops_at_the_next_step_with_a_checkpoint(
     assert len(reached) == 7
     assert f"`polarbear resume {tmp_path / 'run'}` goes on" in caplog.text
     assert not RunFolder(tmp_path / "run").finished
-    found = load_newest(tmp_path / "run" / "checkpoint")
+    found = newest_checkpoint(tmp_path / "run" / "checkpoint")
     assert found is not None
     progress = found[1].facts["progress"]
     last = reached[-1]
@@ -560,9 +563,9 @@ def test_a_run_goes_on_with_as_many_threads_as_it_began(tmp_path: Path) -> None:
 def test_another_machine_is_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "run"
     assert not run(tiny("er"), folder, stream=shapes_stream(), on_step=stop_at(3))
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = RunFolder(folder).manifest()
     manifest["environment"]["torch"] = "2.0.0"
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_json(folder / "manifest.json", sealed(manifest))
     with caplog.at_level(logging.WARNING, "polarbear"):
         assert resume(folder, stream=shapes_stream())
     assert "began with torch 2.0.0" in caplog.text
@@ -623,7 +626,7 @@ def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", tiny("finetune", epochs=1, tasks=1))
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
-    with pytest.raises(RunError, match="run folder of format 99; this polarbear reads format 1"):
+    with pytest.raises(RunError, match="run folder of format 99; this polarbear reads formats 1 and 2"):
         resume(folder)
     with pytest.raises(RunError, match="is no run folder"):
         resume(tmp_path / "absent")
@@ -632,9 +635,9 @@ def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
 def test_a_manifest_with_an_unknown_setting_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert not run(tiny("er"), folder, stream=shapes_stream(), on_step=stop_at(3))
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = RunFolder(folder).manifest()
     manifest["settings"]["warmth"] = 3
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_json(folder / "manifest.json", sealed(manifest))
     with pytest.raises(UnknownNameError, match="unknown setting 'warmth'"):
         resume(folder, stream=shapes_stream())
 
@@ -656,15 +659,118 @@ def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, damage: str)
     assert outcome(folder) == whole
 
 
-def test_if_every_checkpoint_is_damaged_the_run_is_refused(tmp_path: Path) -> None:
+def test_if_every_checkpoint_is_damaged_the_run_begins_again_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = tiny("er", tasks=2, epochs=1, keep_scores=True)
+    whole = outcome(trained(tmp_path / "whole", settings))
     folder = tmp_path / "run"
-    assert not run(tiny("er"), folder, stream=shapes_stream(), on_step=stop_at(9), save_every=0)
+    assert not run(settings, folder, stream=shapes_stream(), on_step=stop_at(9), save_every=0)
     for file in (folder / "checkpoint").glob("*.safetensors"):
         os.truncate(file, 10)
-    before = (folder / "epochs.jsonl").read_bytes()
-    with pytest.raises(RunError, match=r"every checkpoint in .* is damaged"):
+    assert resume(folder, stream=shapes_stream())
+    assert outcome(folder) == whole
+    assert f"no checkpoint of {folder} is whole: it begins again, at task 0" in caplog.text
+
+
+def test_a_run_that_begins_again_can_be_stopped_and_go_on(tmp_path: Path) -> None:
+    """Its first checkpoints have lower numbers than the damaged ones had."""
+    settings = tiny("er", tasks=2, epochs=1, keep_scores=True)
+    whole = outcome(trained(tmp_path / "whole", settings))
+    folder = tmp_path / "run"
+    assert not run(settings, folder, stream=shapes_stream(), on_step=stop_at(9), save_every=0)
+    for file in (folder / "checkpoint").glob("*.safetensors"):
+        os.truncate(file, 10)
+    assert not resume(folder, stream=shapes_stream(), on_step=stop_at(3))
+    found = newest_checkpoint(folder / "checkpoint")
+    assert found is not None
+    assert found[1].facts["progress"]["step"] == 3
+    assert resume(folder, stream=shapes_stream())
+    assert outcome(folder) == whole
+
+
+class Forgetful(ER):
+    """A method whose code has changed since its checkpoint: it wants more than is there."""
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        state["not there"]
+
+
+def test_a_whole_checkpoint_that_cannot_be_restored_is_not_thrown_away(tmp_path: Path) -> None:
+    settings, folder = tiny(f"{__name__}:{Forgetful.__name__}"), tmp_path / "run"
+    assert not run(settings, folder, stream=shapes_stream(), on_step=stop_at(9), save_every=0)
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    with pytest.raises(RunError, match=r"whole, but cannot be restored \(KeyError: 'not there'\)"):
         resume(folder, stream=shapes_stream())
-    assert (folder / "epochs.jsonl").read_bytes() == before
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+
+
+def as_of_format_1(folder: Path) -> None:
+    """Take off what format 1 had not: every seal, and what checkpoints say of their settings."""
+    manifest = RunFolder(folder).manifest()
+    write_json(folder / "manifest.json", {**manifest, "format": UNSEALED})
+    for name in ("epochs.jsonl", "scores.jsonl"):
+        if (folder / name).exists():
+            records = map(json.loads, (folder / name).read_text().splitlines())
+            bare = [{k: v for k, v in record.items() if k != "check"} for record in records]
+            (folder / name).write_text("".join(json.dumps(record) + "\n" for record in bare))
+    for file in (folder / "checkpoint").glob("*.json"):
+        content = json.loads(file.read_text())
+        del content["check"], content["facts"]["settings"]
+        content["facts"]["lines"] = RunFolder(folder).sizes()
+        write_json(file, content)
+
+
+def test_a_run_of_format_1_goes_on(tmp_path: Path) -> None:
+    settings, folder = tiny("lucir", tasks=2, epochs=1, keep_scores=True), tmp_path / "run"
+    whole = RunFolder(trained(tmp_path / "whole", settings))
+    assert not run(settings, folder, stream=shapes_stream(), on_step=stop_at(9))
+    as_of_format_1(folder)
+    assert resume(folder, stream=shapes_stream())
+    found = RunFolder(folder)
+    for name, values in whole.table().scores.items():
+        assert np.array_equal(found.table().scores[name], values, equal_nan=True), name
+    assert found.seconds()
+
+
+@pytest.mark.parametrize("part", ["progress", "sizes", "lines", "seconds"])
+def test_facts_of_format_1_that_cannot_be_restored_are_damaged(
+    tmp_path: Path, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings, folder = tiny("lucir", tasks=2, epochs=1), tmp_path / "run"
+    assert not run(settings, folder, stream=shapes_stream(), on_step=stop_at(12), save_every=0)
+    as_of_format_1(folder)
+    newest = max((folder / "checkpoint").glob("*.json"))
+    content = json.loads(newest.read_text())
+    content["facts"][part] = [[]]
+    write_json(newest, content)
+    assert resume(folder, stream=shapes_stream())
+    assert "cannot be restored, the one before is used" in caplog.text
+    assert "begins again" not in caplog.text
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    for name, rate in (("a", 0.3), ("b", 0.2)):
+        settings = tiny("er", learning_rate=rate)
+        assert not run(settings, tmp_path / name, stream=shapes_stream(), on_step=stop_at(3))
+    shutil.rmtree(tmp_path / "a" / "checkpoint")
+    shutil.copytree(tmp_path / "b" / "checkpoint", tmp_path / "a" / "checkpoint")
+    with pytest.raises(RunError, match=r"of other settings than its manifest.json: .*Put back"):
+        resume(tmp_path / "a", stream=shapes_stream())
+
+
+def test_a_damaged_line_before_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert not run(tiny("er"), folder, stream=shapes_stream(), on_step=stop_at(9))
+    text = (folder / "epochs.jsonl").read_bytes()
+    for place in (text.index(b'"valid"') + 10, len(text) - 1):
+        flipped = bytearray(text)
+        flipped[place] ^= 1
+        (folder / "epochs.jsonl").write_bytes(flipped)
+        with pytest.raises(RunError, match=r"epochs.jsonl.* is damaged .*or begin a new run. Or"):
+            resume(folder, stream=shapes_stream())
+    (folder / "epochs.jsonl").write_bytes(text)
+    assert resume(folder, stream=shapes_stream())
 
 
 def test_lost_lines_are_refused(tmp_path: Path) -> None:

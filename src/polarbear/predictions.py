@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 from zipfile import BadZipFile
 from zlib import error as ZlibError  # noqa: N812
 
@@ -23,6 +22,7 @@ from polarbear.data.archive import what_is_wrong
 from polarbear.errors import PredictionError
 from polarbear.evaluate import Evaluator
 from polarbear.metrics import as_labels
+from polarbear.runs import write_whole
 from polarbear.stream import Stream, View
 
 
@@ -102,7 +102,7 @@ def save_predictions(
         array = np.asarray(given)
         _refuse_bad_shape(f"predictions after task {after}", array, view)
         arrays |= {f"after_{after}": array, f"rows_{after}": view.rows}
-    _write_whole(path, arrays)
+    write_whole(path, lambda file: np.savez_compressed(file, **arrays))
     return path
 
 
@@ -217,13 +217,3 @@ def _opened(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
             ".npz file with an array after_<j> a task, as polarbear.predictions.save_predictions "
             "writes it"
         ) from error
-
-
-def _write_whole(path: Path, arrays: Mapping[str, Any]) -> None:
-    part = path.with_name(f".{path.name}.{uuid4().hex[:8]}.part")
-    try:
-        with part.open("xb") as file:
-            np.savez_compressed(file, **arrays)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ from polarbear.environment import environment
 from polarbear.errors import PolarbearError, PredictionError
 from polarbear.evaluate import Evaluator
 from polarbear.metrics import as_labels
-from polarbear.runs import RunError, RunFolder, plain, write_json, writing
+from polarbear.runs import RunError, RunFolder, plain
 from polarbear.stream import Stream
 
 #: Frameworks whose version is noted where the loop has imported them.
@@ -46,7 +46,8 @@ def start_run(
 
     ``method`` is the name it is shown under, ``tasks`` how many tasks it goes through (default:
     all), ``options`` whatever else decides what it does: epochs, learning rate, memory; paths are
-    kept as text. The benchmark and its order are the stream's.
+    kept as text. The benchmark and its order are the stream's. A loop that was stopped goes on with
+    ``RunFolder.open(path)``, after the last task that has scores there.
 
     >>> from tempfile import TemporaryDirectory
     >>> from polarbear import Evaluator, load
@@ -96,9 +97,12 @@ def write_scores(
         )
     done = _scored(folder, table.split)
     if after in done:
+        _finish_if_last(folder, table.split, done)  # a killed process may not have come to it
         raise RunError(f"{folder.path} has its {table.split} scores after task {after} already")
     keep = table.split == "test" and predictions is not None
     kept = _fitting(predictions, evaluator, after) if keep else None
+    if kept is not None:  # first: a task with a line is never written again
+        folder.save_predictions(after, kept)
     folder.append(
         "scores",
         {
@@ -108,10 +112,7 @@ def write_scores(
             "by_task": {name: rows[after, : after + 1] for name, rows in table.by_task.items()},
         },
     )
-    if kept is not None:
-        folder.save_predictions(after, kept)
-    if table.split == "test":
-        _finish(folder, {*done, after})
+    _finish_if_last(folder, table.split, {*done, after})
 
 
 def _refuse_what_the_stream_says(options: Mapping[str, Any], stream: Stream) -> None:
@@ -145,17 +146,15 @@ def _fitting(predictions: object, evaluator: Evaluator, after: int) -> Bools:
 
 
 def _scored(folder: RunFolder, split: str) -> set[int]:
-    return {line["after"] for line in folder.lines("scores") if line["split"] == split}
+    return set(np.flatnonzero(~np.isnan(folder.table(split).r)).tolist())
 
 
-def _finish(folder: RunFolder, done: set[int]) -> None:
+def _finish_if_last(folder: RunFolder, split: str, done: set[int]) -> None:
     manifest = folder.manifest()
     tasks = manifest["settings"]["tasks"] or len(manifest["classes"])
-    if done >= set(range(tasks)):
+    if split == "test" and done >= set(range(tasks)) and not folder.finished:
         began = (folder.path / "manifest.json").stat().st_mtime
-        facts = {"tasks": tasks, "seconds": time.time() - began}
-        with writing(folder.path):
-            write_json(folder.path / "finished.json", facts)
+        folder.finish({"tasks": tasks, "seconds": time.time() - began})
 
 
 def _benchmark(stream: Stream) -> str:

@@ -1,9 +1,9 @@
 """Checkpoints: safetensors and JSON, written whole, verified when read, never a pickle."""
 
 import hashlib
-import json
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,15 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-from polarbear.runs import RunError, plain, write_json, write_whole
+from polarbear.runs import plain, refuse_links, write_json, write_whole
+from polarbear.sealed import sealed, unsealed
 
 log = logging.getLogger("polarbear")
 
 KEPT = 2  # the newest may be damaged; the one before is then gone on from
+
+#: Its files, and what a killed process left of them: nothing else in the folder is touched.
+OWN = re.compile(r"(\d{8})\.(json|safetensors)|\.(\d{8})\.(json|safetensors)\.part")
 
 
 @dataclass(frozen=True)
@@ -31,40 +35,54 @@ def save(folder: Path, number: int, checkpoint: Checkpoint) -> None:
 
     The JSON file comes last and names the tensors' checksum: without it there is no checkpoint.
     """
+    refuse_links(folder.parent)
     content = safetensors.torch.save({k: t.contiguous() for k, t in checkpoint.tensors.items()})
     stem = f"{number:08d}"
     write_whole(folder / f"{stem}.safetensors", lambda file: file.write(content))
     facts = {"sha256": hashlib.sha256(content).hexdigest(), "facts": plain(checkpoint.facts)}
-    write_json(folder / f"{stem}.json", facts)
-    kept = {file.stem for file in sorted(folder.glob("[0-9]*.json"))[-KEPT:]}
-    for file in folder.iterdir():
-        # Older ones, and what a killed process left half written.
-        if file.stem not in kept:
+    write_json(folder / f"{stem}.json", sealed(facts))
+    _remove(folder, but=numbers(folder)[:KEPT])
+
+
+def numbers(folder: Path) -> list[int]:
+    """Give the numbers of the checkpoints there are, whole or not, the newest first."""
+    found = (OWN.fullmatch(file.name) for file in folder.glob("*.json"))
+    return sorted((int(match[1]) for match in found if match), reverse=True)
+
+
+def clear(folder: Path) -> None:
+    """Remove all checkpoints."""
+    _remove(folder, but=[])
+
+
+def _remove(folder: Path, but: list[int]) -> None:
+    refuse_links(folder.parent)
+    for file in folder.glob("*"):
+        match = OWN.fullmatch(file.name)
+        if match and int(match[1] or match[3]) not in but:
             file.unlink()
 
 
-def load_newest(folder: Path) -> tuple[int, Checkpoint] | None:
-    """Give the newest whole checkpoint and its number; a damaged one is passed over, and said."""
-    damaged: list[str] = []
-    for file in sorted(folder.glob("[0-9]*.json"), reverse=True):
-        checkpoint = _read(file)
-        if checkpoint is not None:
-            return int(file.stem), checkpoint
-        log.warning("checkpoint %s is damaged; the one before is used", file)
-        damaged.append(file.name)
-    if damaged:
-        raise RunError(
-            f"every checkpoint in {folder} is damaged ({', '.join(damaged)}): start a new run"
-        )
-    return None
+def from_newest(folder: Path, *, required: bool = True) -> Iterator[tuple[int, Checkpoint]]:
+    """Go through the whole checkpoints, the newest first; damaged ones are passed over, and named.
+
+    Earlier versions wrote facts without a seal: for their runs it is not ``required``.
+    """
+    for number in numbers(folder):
+        file = folder / f"{number:08d}.json"
+        try:
+            found = _read(file, required=required)
+        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+            log.warning("checkpoint %s is damaged, the one before is used: %s", file, error)
+        else:
+            yield number, found
 
 
-def _read(file: Path) -> Checkpoint | None:
-    try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
-        content = file.with_suffix(".safetensors").read_bytes()
-        if hashlib.sha256(content).hexdigest() != facts["sha256"]:
-            return None
-        return Checkpoint(safetensors.torch.load(content), facts["facts"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _read(file: Path, *, required: bool) -> Checkpoint:
+    content = unsealed(file.read_bytes(), required=required)
+    tensors = file.with_suffix(".safetensors").read_bytes()
+    if hashlib.sha256(tensors).hexdigest() != content["sha256"]:
+        raise ValueError("its tensors are not those that were written")
+    if not isinstance(content["facts"], dict):
+        raise TypeError(f"its facts are {content['facts']!r}")
+    return Checkpoint(safetensors.torch.load(tensors), content["facts"])

@@ -8,7 +8,6 @@ begins before there is room for it on the GPU.
 
 import gc
 import logging
-import threading
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -20,7 +19,8 @@ import torch
 
 from polarbear.engine.prepared import Prepared, SharedPixels
 from polarbear.engine.room import Room
-from polarbear.engine.session import advance, stop_on_signal, threads
+from polarbear.engine.session import advance, threads
+from polarbear.engine.stop import Stop, stop_on_signal
 from polarbear.engine.trainer import Progress
 
 log = logging.getLogger("polarbear")
@@ -101,7 +101,7 @@ class Fleet:
     rooms: defaultdict[torch.device, Room] = field(default_factory=lambda: defaultdict(Room))
     shared: SharedPixels = field(default_factory=dict)
 
-    def let_in(self, stop: threading.Event) -> None:
+    def let_in(self, stop: Stop) -> None:
         """Begin waiting runs as far as there is room."""
         while self.waiting and self._has_place() and not stop.is_set():
             job = self.waiting.pop(0)
@@ -140,7 +140,7 @@ class Fleet:
 
 
 def _join(
-    job: Job, shared: SharedPixels, stop: threading.Event, save_every: float
+    job: Job, shared: SharedPixels, stop: Stop, save_every: float
 ) -> Member | Outcome:
     """Make a run ready; gives it, or how it ended before it could begin."""
     try:

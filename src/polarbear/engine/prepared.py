@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from polarbear.engine.nets import build_backbone, feature_width
 from polarbear.engine.pixels import Pixels, place_pixels
 from polarbear.environment import environment
 from polarbear.methods.registry import make_options, resolve
-from polarbear.runs import RunError, RunFolder
+from polarbear.out_of_memory import enough_memory, smaller
+from polarbear.runs import RunError, RunFolder, reading
 from polarbear.settings import Settings
 from polarbear.stream import Stream
 
@@ -40,6 +41,17 @@ class Prepared:
     threads: int
 
 
+@dataclass(frozen=True)
+class Began:
+    """What a manifest has beside the settings, for a run that goes on."""
+
+    root: str | None
+    classes: list[list[str]]
+    data: str
+    environment: Mapping[str, Any]
+    threads: int
+
+
 def begin(
     settings: Settings,
     folder: str | Path,
@@ -50,8 +62,9 @@ def begin(
 ) -> Prepared:
     """Make a new run folder and all that a run needs; ``shared`` holds pixels for several runs."""
     settings = replace(settings, benchmark=lasting_name(settings.benchmark))
-    stream = _as_trained(settings, _stream(settings, root) if stream is None else stream)
-    learner = build_learner(settings, stream, shared)
+    with enough_memory(smaller()):
+        stream = _as_trained(settings, _stream(settings, root) if stream is None else stream)
+        learner = build_learner(settings, stream, shared)
     threads = torch.get_num_threads()
     manifest = {
         "settings": settings.to_dict(),
@@ -80,13 +93,16 @@ def reopen(
     opened = RunFolder.open(folder)
     manifest = opened.manifest()
     settings = Settings.from_dict(manifest["settings"])
-    if stream is None:
-        stream = _stream(settings, root if root is not None else manifest["root"])
-    stream = _as_trained(settings, stream)
-    _refuse_other_data(manifest, stream)
-    learner = build_learner(settings, stream, shared)
-    _warn_of_other_machine(manifest, learner)
-    return Prepared(opened, stream, learner, manifest["threads"])
+    with reading(opened.path / "manifest.json"):
+        began = Began(**{f.name: manifest[f.name] for f in fields(Began)})
+    with enough_memory(smaller(opened.path)):
+        if stream is None:
+            stream = _stream(settings, root if root is not None else began.root)
+        stream = _as_trained(settings, stream)
+        _refuse_other_data(began, stream)
+        learner = build_learner(settings, stream, shared)
+    _warn_of_other_machine(began, learner)
+    return Prepared(opened, stream, learner, began.threads)
 
 
 def build_learner(
@@ -117,17 +133,29 @@ def build_learner(
     )
 
 
+def untrained(learner: Learner, stream: Stream) -> Learner:
+    """Give a learner as it was made, on the same pixels: all it was taught or given is gone."""
+    pixels = {"train": learner.train_pixels, "test": learner.test_pixels}
+    device = learner.machine.device
+    shared = {_key(stream, split, device): placed for split, placed in pixels.items()}
+    return build_learner(learner.settings, stream, shared)
+
+
 def _pixels(stream: Stream, device: torch.device, shared: SharedPixels) -> list[Pixels]:
     """Give training and test pixels; runs on the same data use the same ones."""
-    checksum = stream.source.checksum if stream.source else ""
     placed = []
     for split in ("train", "test"):
-        # Data without a checksum stand for themselves; as a key they are kept, and so is their id.
-        key = (checksum or stream.source or stream, split, device)
+        key = _key(stream, split, device)
         if key not in shared:
             shared[key] = place_pixels(stream.images(split), device)
         placed.append(shared[key])
     return placed
+
+
+def _key(stream: Stream, split: str, device: torch.device) -> tuple[object, str, torch.device]:
+    checksum = stream.source.checksum if stream.source else ""
+    # Data without a checksum stand for themselves; as a key they are kept, and so is their id.
+    return checksum or stream.source or stream, split, device
 
 
 def _stream(settings: Settings, root: str | Path | None) -> Stream:
@@ -151,22 +179,22 @@ def _benchmark_preparation(settings: Settings) -> str:
     return find(settings.benchmark).preparation
 
 
-def _refuse_other_data(manifest: Mapping[str, Any], stream: Stream) -> None:
-    if [list(task) for task in stream.schedule.tasks] != manifest["classes"]:
+def _refuse_other_data(began: Began, stream: Stream) -> None:
+    if [list(task) for task in stream.schedule.tasks] != began.classes:
         raise RunError("the class order is not the one this run began with")
     found = stream.source.checksum if stream.source else ""
-    if found != manifest["data"]:
+    if found != began.data:
         raise RunError(
             f"the data are not those this run began with: checksum {found!r}, "
-            f"the manifest has {manifest['data']!r}"
+            f"the manifest has {began.data!r}"
         )
 
 
-def _warn_of_other_machine(manifest: Mapping[str, Any], learner: Learner) -> None:
+def _warn_of_other_machine(began: Began, learner: Learner) -> None:
     here = {"torch": torch.__version__, "device": _device_name(learner)}
     for what, found in here.items():
-        if found != (began := manifest["environment"][what]):
-            log.warning("began with %s %s, goes on with %s: scores may differ", what, began, found)
+        if found != (then := began.environment.get(what)):
+            log.warning("began with %s %s, goes on with %s: scores may differ", what, then, found)
 
 
 def _device_name(learner: Learner) -> str:

@@ -1,8 +1,6 @@
 """Whole runs: from settings to a finished run folder, and on from where one stopped."""
 
 import logging
-import signal
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,10 +13,13 @@ import torch
 from polarbear.arrays import Bools
 from polarbear.decide import Scores
 from polarbear.engine import checkpoint, state
-from polarbear.engine.prepared import Prepared, begin, reopen
+from polarbear.engine.prepared import Prepared, begin, reopen, untrained
+from polarbear.engine.stop import Stop, stop_on_signal
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.errors import PolarbearError
-from polarbear.runs import RunError, RunFolder, plain, write_json, writing
+from polarbear.out_of_memory import enough_memory, ran_out, smaller
+from polarbear.runs import RunError, RunFolder, plain
+from polarbear.sealed import checksum
 from polarbear.settings import Settings
 from polarbear.stream import Stream
 
@@ -62,7 +63,7 @@ def run(
     """Train by these settings into a new folder; True when it came to its end.
 
     ``stream`` replaces the benchmark's own data. The run stops early, and can be resumed, on
-    SIGTERM or SIGINT; a checkpoint is written then, after every task, and every ``save_every``
+    SIGTERM, SIGHUP or SIGINT; a checkpoint is written then, after every task, and every ``save_every``
     seconds.
     """
     prepared = begin(settings, folder, stream=stream, root=root)
@@ -115,7 +116,7 @@ def _go(
 
 def advance(
     prepared: Prepared,
-    stop: threading.Event,
+    stop: Stop,
     recorders: tuple[Recorder, ...] = (),
     on_step: OnStep | None = None,
     save_every: float = 60.0,
@@ -125,21 +126,20 @@ def advance(
         there = Settings.from_dict(prepared.folder.manifest()["settings"])
         if plain(there.to_dict()) != plain(prepared.learner.settings.to_dict()):
             raise RunError(f"{prepared.folder.path} was taken over by another run meanwhile")
-        return (yield from _advance(prepared, stop, recorders, on_step, save_every))
+        with enough_memory(smaller(prepared.folder.path)):
+            return (yield from _advance(prepared, stop, recorders, on_step, save_every))
 
 
 def _advance(
     prepared: Prepared,
-    stop: threading.Event,
+    stop: Stop,
     recorders: tuple[Recorder, ...],
     on_step: OnStep | None,
     save_every: float,
 ) -> Generator[Progress, None, bool]:
-    folder, learner = prepared.folder, prepared.learner
-    own = FolderRecorder(folder, learner.settings.keep_scores)
-    trainer = Trainer(prepared.stream, learner, (own, *recorders))
-    learner.machine.allow_tf32()  # runs that were made ready since may have another precision
-    number, before = _restore_newest(folder, trainer)
+    folder = prepared.folder
+    trainer, number, before = _restored(prepared, recorders)
+    learner = trainer.learner
     began = time.monotonic() - before
     saved, task = time.monotonic(), trainer.progress.task
     told = None
@@ -163,18 +163,18 @@ def _advance(
             return False
         yield progress
         learner.machine.allow_tf32()
-    with writing(folder.path):
-        facts = {"tasks": trainer.tasks, "seconds": time.monotonic() - began}
-        write_json(folder.path / "finished.json", facts)
+    folder.finish({"tasks": trainer.tasks, "seconds": time.monotonic() - began})
     return True
 
 
 def _save(folder: RunFolder, number: int, trainer: Trainer, seconds: float) -> None:
     taken = state.capture(trainer)
-    facts = {**taken.facts, "lines": folder.sizes(), "seconds": seconds}
+    own = {"lines": folder.sizes(), "seconds": seconds, "settings": _settings_checksum(folder)}
     try:
         checkpoint.save(
-            folder.path / "checkpoint", number, checkpoint.Checkpoint(taken.tensors, facts)
+            folder.path / "checkpoint",
+            number,
+            checkpoint.Checkpoint(taken.tensors, {**taken.facts, **own}),
         )
     except OSError as error:
         raise PolarbearError(
@@ -183,34 +183,56 @@ def _save(folder: RunFolder, number: int, trainer: Trainer, seconds: float) -> N
         ) from error
 
 
-def _restore_newest(folder: RunFolder, trainer: Trainer) -> tuple[int, float]:
-    """Go to the newest checkpoint; gives its number and the seconds the run had taken by then."""
-    newest = checkpoint.load_newest(folder.path / "checkpoint")
-    if newest is None:
-        folder.cut_back({"epochs": 0, "scores": 0})
-        return 0, 0.0
-    number, found = newest
-    folder.cut_back(found.facts["lines"])
-    state.restore(trainer, found)
-    return number, found.facts["seconds"]
+def _restored(
+    prepared: Prepared, recorders: tuple[Recorder, ...]
+) -> tuple[Trainer, int, float]:
+    """Give a trainer at the newest checkpoint, its number and the seconds the run had taken.
+
+    One that cannot be restored is passed over. Without any the run begins at task 0.
+    """
+    folder, learner, place = prepared.folder, prepared.learner, prepared.folder.path / "checkpoint"
+    own = FolderRecorder(folder, learner.settings.keep_scores)
+    learner.machine.allow_tf32()  # runs that were made ready since may have another precision
+    failed: Exception | None = None
+    for number, found in checkpoint.from_newest(place, required=folder.is_sealed):
+        _refuse_other_settings(folder, number, found)
+        trainer = Trainer(prepared.stream, learner, (own, *recorders))
+        try:
+            state.restore(trainer, found)
+            lines, seconds = dict(found.facts["lines"]), float(found.facts["seconds"])
+        except Exception as error:
+            if ran_out(error):
+                raise
+            log.warning(
+                "checkpoint %d of %s cannot be restored, the one before is used: %s: %s",
+                *(number, folder.path, type(error).__name__, error),
+            )
+            failed, learner = error, untrained(learner, prepared.stream)
+        else:
+            folder.cut_back(lines)
+            return trainer, number, seconds
+    if failed is not None and folder.is_sealed:  # not damaged: to begin again would be a loss
+        raise RunError(
+            f"the checkpoints of {folder.path} are whole, but cannot be restored "
+            f"({type(failed).__name__}: {failed}): has the method, the network or PyTorch changed "
+            f"since? Put that back, or delete {place}, and `polarbear resume` begins from task 0"
+        ) from failed
+    if checkpoint.numbers(place):
+        log.warning("no checkpoint of %s is whole: it begins again, at task 0", folder.path)
+        checkpoint.clear(place)
+    folder.cut_back({"epochs": 0, "scores": 0})
+    return Trainer(prepared.stream, learner, (own, *recorders)), 0, 0.0
 
 
-@contextmanager
-def stop_on_signal() -> Iterator[threading.Event]:
-    """Turn SIGTERM and the first Ctrl-C into an event; elsewhere than the main thread, neither."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
+def _settings_checksum(folder: RunFolder) -> str:
+    return checksum(folder.manifest()["settings"])
 
-    def ask(*_: object) -> None:
-        stop.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    handlers = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in handlers.items():
-            # Python gives None for a handler that C code has set, and takes none.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+def _refuse_other_settings(folder: RunFolder, number: int, found: checkpoint.Checkpoint) -> None:
+    due, came = _settings_checksum(folder), found.facts.get("settings")
+    if came != due and (folder.is_sealed or came is not None):
+        raise RunError(
+            f"checkpoint {number} of {folder.path} is of other settings than its manifest.json: "
+            f"their checksums are {came!r} and {due!r}. Put back the file that was changed, or "
+            f"delete {folder.path / 'checkpoint'}, and `polarbear resume` begins from task 0"
+        )
