@@ -272,7 +272,10 @@ def outcome(folder: Path) -> dict[str, Any]:
     return {
         "scores": (folder / "scores.jsonl").read_bytes(),
         "epochs": json.dumps(epochs),
-        "files": {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
+        "files": {
+            str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in files
+        },
         "finished": RunFolder(folder).finished,
     }
 

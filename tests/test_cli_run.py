@@ -35,7 +35,8 @@ from polarbear.methods.lucir import LUCIR
 from polarbear.methods.registry import METHODS
 from polarbear.presets import settings_for
 from polarbear.record import start_run
-from polarbear.runs import RunFolder
+from polarbear.runs import RunFolder, write_json
+from polarbear.sealed import sealed
 from polarbear.settings import Settings
 from polarbear.stream import Stream
 
@@ -432,7 +433,7 @@ def test_a_device_that_is_not_here_fails_its_own_run_alone(capsys) -> None:
     moved, cut = cut_off("all/a"), cut_off("all/b")
     manifest = moved.manifest()
     manifest["settings"]["device"] = "cuda:99"
-    (moved.path / "manifest.json").write_text(json.dumps(manifest))
+    write_json(moved.path / "manifest.json", sealed(manifest))
     assert main(["resume", "all"]) == 2
     assert capsys.readouterr().err.startswith("all/a failed: device 'cuda:99' was asked for")
     assert cut.finished

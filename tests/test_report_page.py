@@ -481,8 +481,8 @@ def write_scores(folder: Path, schedule: Any, method: str, order: int) -> None:
         }
         for after in range(len(classes))
     ]
-    text = "".join(json.dumps(record) + "\n" for record in records)
-    (folder / "scores.jsonl").write_text(text)
+    for record in records:
+        RunFolder(folder).append("scores", record)
 
 
 def cifar_sized(root: Path, hierarchy: Any) -> Source:

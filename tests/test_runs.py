@@ -122,7 +122,9 @@ def test_a_damaged_manifest_is_refused(folder: RunFolder, content: str) -> None:
 @pytest.mark.parametrize("found", ['{"format": 3}', '{"format": "1"}', "{}"])
 def test_a_folder_of_another_format_is_refused(folder: RunFolder, found: str) -> None:
     (folder.path / "manifest.json").write_text(found)
-    with pytest.raises(RunError, match=r"run folder of format .*; this polarbear reads formats 1 and 2"):
+    with pytest.raises(
+        RunError, match=r"run folder of format .*; this polarbear reads formats 1 and 2"
+    ):
         RunFolder.open(folder.path)
 
 

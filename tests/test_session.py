@@ -626,7 +626,9 @@ def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", tiny("finetune", epochs=1, tasks=1))
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
-    with pytest.raises(RunError, match="run folder of format 99; this polarbear reads formats 1 and 2"):
+    with pytest.raises(
+        RunError, match="run folder of format 99; this polarbear reads formats 1 and 2"
+    ):
         resume(folder)
     with pytest.raises(RunError, match="is no run folder"):
         resume(tmp_path / "absent")

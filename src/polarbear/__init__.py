@@ -1,5 +1,11 @@
 """polarbear: incremental learning with coarse and fine labels."""
 
+# ruff: noqa: E402
+
+from polarbear.interrupt import leave_on_ctrl_c
+
+leave_on_ctrl_c()  # before all that takes its time to import
+
 from polarbear import metrics
 from polarbear.benchmarks import Benchmark, benchmarks, load, register
 from polarbear.check import CheckError, check_hierarchy, check_stream

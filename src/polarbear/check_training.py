@@ -178,9 +178,8 @@ def _name(progress: Progress, last: int) -> str | None:
 
 
 def _restore(trainer: Trainer, folder: Path) -> None:
-    newest = checkpoint.load_newest(folder)
-    if newest is not None:
-        state.restore(trainer, newest[1])
+    _, saved = next(checkpoint.from_newest(folder))
+    state.restore(trainer, saved)
 
 
 def _before_task(method: type[Method], options: Any, task: int) -> Trainer:

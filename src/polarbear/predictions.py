@@ -96,7 +96,7 @@ def save_predictions(
     about: dict[str, Any] = {"benchmark": stream.name, "split": split}
     if stream.order is not None:
         about["order"] = stream.order
-    arrays = {key: np.array(value) for key, value in about.items()}
+    arrays: dict[str, Any] = {key: np.array(value) for key, value in about.items()}
     for after, given in predictions.items():
         view = evaluator.view(after)
         array = np.asarray(given)

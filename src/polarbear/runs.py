@@ -334,7 +334,11 @@ class RunFolder:
         if not file.is_file():
             return None
         with reading(file):
-            kept = np.load(file, allow_pickle=False) if file.suffix == ".npy" else _arrays(file)["scores"]
+            kept = (
+                np.load(file, allow_pickle=False)
+                if file.suffix == ".npy"
+                else _arrays(file)["scores"]
+            )
             if kept.ndim != 2 or kept.dtype != np.float16:
                 raise ValueError(f"{kept.dtype} of shape {kept.shape}, not float16 scores (n, s)")
             scores: NDArray[np.float16] = kept

@@ -12,6 +12,8 @@ from importlib import import_module
 
 from polarbear import __version__
 from polarbear.errors import PolarbearError, unknown_name
+from polarbear.interrupt import STOPPED, unwind_on_ctrl_c
+from polarbear.out_of_memory import OutOfMemoryError, enough_memory
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,9 @@ def _guarded(arguments: list[str]) -> int:
     try:
         _run(arguments)
         sys.stdout.flush()
+    except OutOfMemoryError as error:
+        print(f"polarbear: {error}", file=sys.stderr)  # a prettier line needs more memory
+        return 2
     except PolarbearError as error:
         return _refuse(str(error))
     except BrokenPipeError:
@@ -92,7 +97,7 @@ def _guarded(arguments: list[str]) -> int:
     except OSError as error:
         return _refuse(str(error))
     except KeyboardInterrupt:
-        return _refuse("stopped", code=130)
+        return _refuse("stopped", code=STOPPED)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
@@ -115,7 +120,13 @@ def _run(arguments: list[str]) -> None:
     name, *rest = arguments
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
-    _call(name, rest)
+    if name not in (
+        "run",
+        "resume",
+    ):  # they have nothing to tidy up: a run's files are always whole
+        unwind_on_ctrl_c()
+    with enough_memory("close other programs, or do less at a time"):
+        _call(name, rest)
 
 
 def _call(name: str, rest: list[str]) -> None:

@@ -15,14 +15,13 @@ from polarbear.cli.outcome import print_outcome
 from polarbear.cli.screen import console
 from polarbear.cli.watch import watch
 from polarbear.errors import PolarbearError
+from polarbear.interrupt import STOPPED
 from polarbear.methods.registry import METHODS
 from polarbear.runs import RunFolder
 from polarbear.settings import Settings
 
 if TYPE_CHECKING:
     from polarbear.engine.trainer import Recorder
-
-STOPPED = 130  # exit code: the run was stopped and can be resumed
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polarbear.cli.fleet import TaskLines, print_outcomes
-from polarbear.cli.learning import STOPPED, How, advice, engine, learn, sinks
+from polarbear.cli.learning import How, advice, engine, learn, sinks
 from polarbear.cli.screen import error_console
 from polarbear.errors import PolarbearError
+from polarbear.interrupt import STOPPED
 from polarbear.settings import Settings
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from polarbear.engine.room import Room
 from polarbear.engine.session import advance, threads
 from polarbear.engine.stop import Stop, stop_on_signal
 from polarbear.engine.trainer import Progress
+from polarbear.errors import PolarbearError
 
 log = logging.getLogger("polarbear")
 
@@ -139,14 +140,12 @@ class Fleet:
         self.on_end(name, outcome)
 
 
-def _join(
-    job: Job, shared: SharedPixels, stop: Stop, save_every: float
-) -> Member | Outcome:
+def _join(job: Job, shared: SharedPixels, stop: Stop, save_every: float) -> Member | Outcome:
     """Make a run ready; gives it, or how it ended before it could begin."""
     try:
         prepared = job.prepare(shared)
     except Exception as error:
-        log.exception("%s could not begin", job.name)
+        _tell(f"{job.name} could not begin", error)
         _let_go(error)
         return Outcome(False, error)
     device = prepared.learner.machine.device
@@ -166,9 +165,17 @@ def _turn(member: Member) -> Progress | Outcome:
     except StopIteration as end:
         return Outcome(bool(end.value))
     except Exception as error:
-        log.exception("%s failed; the others go on", member.name)
+        _tell(f"{member.name} failed; the others go on", error)
         _let_go(error)
         return Outcome(False, error)
+
+
+def _tell(what: str, error: Exception) -> None:
+    """Log a failure; what polarbear refuses, or has no memory for, needs no traceback."""
+    if isinstance(error, PolarbearError):
+        log.error("%s: %s", what, error)
+    else:
+        log.error(what, exc_info=error)
 
 
 def _let_go(error: BaseException | None) -> None:

@@ -63,8 +63,8 @@ def run(
     """Train by these settings into a new folder; True when it came to its end.
 
     ``stream`` replaces the benchmark's own data. The run stops early, and can be resumed, on
-    SIGTERM, SIGHUP or SIGINT; a checkpoint is written then, after every task, and every ``save_every``
-    seconds.
+    SIGTERM, SIGHUP or SIGINT; a checkpoint is written then, after every task, and every
+    ``save_every`` seconds.
     """
     prepared = begin(settings, folder, stream=stream, root=root)
     return _go(prepared, recorders, on_step, save_every)
@@ -183,9 +183,7 @@ def _save(folder: RunFolder, number: int, trainer: Trainer, seconds: float) -> N
         ) from error
 
 
-def _restored(
-    prepared: Prepared, recorders: tuple[Recorder, ...]
-) -> tuple[Trainer, int, float]:
+def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trainer, int, float]:
     """Give a trainer at the newest checkpoint, its number and the seconds the run had taken.
 
     One that cannot be restored is passed over. Without any the run begins at task 0.

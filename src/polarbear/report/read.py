@@ -4,7 +4,6 @@ A run folder is any folder with a ``manifest.json``. A summary is a file
 ``<benchmark>/<method>/order-<n>.json`` with at least ``r``, the scores R_j after each task.
 """
 
-import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +20,7 @@ from polarbear.report.grouping import group_runs
 from polarbear.report.groups import Group, Run, Runs
 from polarbear.report.summaries import benchmark_id, empty, frozen_all, read_summary
 from polarbear.runs import RunError, RunFolder
+from polarbear.sealed import unsealed
 
 __all__ = ["Group", "Run", "Runs", "read_runs"]
 
@@ -97,7 +97,7 @@ def _read_folder(path: Path, split: str) -> Run:
     settings = manifest["settings"]
     classes = tuple(tuple(task) for task in manifest["classes"])
     scores, by_task = empty(len(classes), SCORE_NAMES)
-    for number, line in _lines(path / "scores.jsonl"):
+    for number, line in _lines(path / "scores.jsonl", folder.is_sealed):
         try:
             _fill(line, split, scores, by_task)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -117,14 +117,14 @@ def _read_folder(path: Path, split: str) -> Run:
     )
 
 
-def _lines(file: Path) -> Iterator[tuple[int, Any]]:
+def _lines(file: Path, sealed: bool) -> Iterator[tuple[int, Any]]:
     """Go through the records of a file with their line numbers, from 1; bad lines are skipped."""
     if not file.is_file():
         return
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                yield number, json.loads(line)
+                yield number, unsealed(line, required=sealed)
             except ValueError as error:
                 _warn_of_line(file, number, error)
 
