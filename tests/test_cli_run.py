@@ -187,7 +187,7 @@ def test_every_setting_and_option_is_a_flag_with_help(output) -> None:
         (("er", *SHAPES, "--orders", "3-"), "write 0-9 or 0,3,5"),
         (("er", *SHAPES, "--order", "3", "--orders=0-1"), "--order or --orders, not both"),
         (("no:x:X", *SHAPES), "'no:x:X' is no dotted path"),
-        (("er", *SHAPES, "--epochs", "0"), "epochs must be at least 1, not 0"),
+        (("er", *SHAPES, "--epochs", "0"), "epochs must be from 1 to 1,000,000, not 0"),
         (("er", *SHAPES, "--decision", "top2"), "unknown decision rule 'top2': did you mean 'top1"),
         (("er", *SHAPES, "--network", "resnet33"), "did you mean 'resnet32'?"),
         (("er", *SHAPES, "--device", "cuda:99"), "use --device cpu or auto"),

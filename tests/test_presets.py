@@ -136,7 +136,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
             "unknown table of a preset 'iirc-cifra': did you mean",
         ),
         ("[iirc-cifar]\nepochs = '3'", "epochs must be int, not '3'"),
-        ("[iirc-cifar]\nepochs = 0", "epochs must be at least 1"),
+        ("[iirc-cifar]\nepochs = 0", "epochs must be from 1 to 1,000,000, not 0"),
         ("[iirc-cifar", "mine.toml is not valid TOML"),
     ],
 )
