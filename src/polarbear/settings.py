@@ -95,6 +95,13 @@ class Settings:
         """Give the number of epochs of a task."""
         return max(1, round(self.epochs * self.first_task_factor)) if task == 0 else self.epochs
 
+    def refuse_more_tasks(self, there: int) -> None:
+        """Refuse to go through more tasks than the benchmark has."""
+        if self.tasks is not None and self.tasks > there:
+            raise PolarbearError(
+                f"tasks must be from 1 to {there}, the tasks of {self.benchmark}, not {self.tasks}"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Give plain data for a manifest."""
         return asdict(self)
