@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from polarbear.engine.cpu_bf16 import refuse_unless_it_works
 from polarbear.errors import PolarbearError
 from polarbear.settings import Precision, Settings
 
@@ -36,7 +37,10 @@ class Machine:
                 f"{torch.cuda.device_count()} GPUs here: use --device cpu or auto"
             )
         automatic: Precision = "bf16" if device.type == "cuda" else "fp32"
-        return cls(device, automatic if settings.precision == "auto" else settings.precision)
+        precision = automatic if settings.precision == "auto" else settings.precision
+        if (device.type, precision) == ("cpu", "bf16"):
+            refuse_unless_it_works()
+        return cls(device, precision)
 
     def autocast(self) -> AbstractContextManager[object]:
         """Give the context a forward pass runs in."""
