@@ -189,7 +189,10 @@ def test_every_setting_and_option_is_a_flag_with_help(output) -> None:
         (("joint", *SHAPES, "--tasks", "8"), "tasks must be from 1 to 7, the tasks of iirc-shap"),
         (("er", *SHAPES, "--learning-rate", "inf"), "must be from 1e-12 to 1,000,000, not inf"),
         (("er", *SHAPES, "--learning-rate", "0"), "must be from 1e-12 to 1,000,000, not 0.0"),
-        (("er", *SHAPES, "--seed", str(2**64)), "seed must be from 0 to 18,446,744,073,709,551,615"),
+        (
+            ("er", *SHAPES, "--seed", str(2**64)),
+            "seed must be from 0 to 18,446,744,073,709,551,615",
+        ),
         (("er", *SHAPES, "--weight-decay", "1e308"), "weight_decay must be from 0 to 100, not 1e"),
         (("er", *SHAPES, "--first-task-factor", "1e308"), "must be from 0.01 to 1,000, not 1e+308"),
         (("er", *SHAPES, "--orders", "3-"), "write 0-9 or 0,3,5"),
@@ -390,7 +393,7 @@ def test_runs_of_other_settings_are_not_gone_on_with(capsys) -> None:
     lines = capsys.readouterr().err.splitlines()
     sentence = "all/order-0-seed-100 holds a run already, of other settings (batch_size): choose"
     assert lines[0].startswith(f"order 0 failed: {sentence} another folder (--out DIR)")
-    assert lines[1:] == ["polarbear: 1 of 1 runs failed: order 0"]
+    assert lines[1:] == ["polarbear: 1 of 1 run failed: order 0"]
 
 
 def test_a_run_begun_in_python_without_options_is_the_same_one(capsys) -> None:

@@ -31,7 +31,7 @@ class Settings:
     epochs: int = field(default=140, metadata=limits(1, 1_000_000))
     """Epochs a task."""
     first_task_factor: float = field(default=2.0, metadata=limits(0.01, 1_000))
-    """The first task trains this many times as long."""
+    """Task 0 trains this many times as long."""
     batch_size: int = field(default=128, metadata=limits(1, 1_000_000))
     """Images a step; the last, partial batch of an epoch is kept."""
     learning_rate: float = field(default=1.0, metadata=limits(1e-12, 1_000_000))

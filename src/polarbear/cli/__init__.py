@@ -84,13 +84,13 @@ def _guarded(arguments: list[str]) -> int:
     try:
         _run(arguments)
         sys.stdout.flush()
-    except PolarbearError as error:
-        return _refuse(str(error))
     except BrokenPipeError:
         # Whoever read our output, such as head, has had enough; Python must not flush once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        return _refuse(str(error))
+    except (PolarbearError, OSError) as error:
+        from polarbear.cli.screen import said
+
+        return _refuse(said(error))
     except KeyboardInterrupt:
         return _refuse("stopped", code=130)
     except SystemExit as end:

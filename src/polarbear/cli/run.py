@@ -196,7 +196,6 @@ def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> As
     if _has(words, "--order") and _has(words, "--orders"):
         raise PolarbearError("--order or --orders, not both: --orders 0,3,5 takes single ones too")
     chosen = _preset(words)
-    find(chosen.benchmark)
     defaults = settings_for(name, chosen.benchmark, chosen.preset)
     options = make_options(method, defaults.options) if method else None
     given = tyro.cli(
@@ -235,7 +234,9 @@ def _arguments(flags: Flags, options: Any) -> type[Any]:
 
 def _orders(settings: Settings, several: str | None) -> tuple[int, ...]:
     benchmark = find(settings.benchmark)
-    asked = [range(settings.order, settings.order + 1)] if several is None else parse_orders(several)
+    asked = (
+        [range(settings.order, settings.order + 1)] if several is None else parse_orders(several)
+    )
     for orders in asked:
         benchmark.schedule(orders[-1])  # before a list is made of them: there may be billions
     found = tuple(dict.fromkeys(chain(*asked)))
