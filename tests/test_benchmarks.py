@@ -274,8 +274,16 @@ def test_the_papers_shuffle_is_an_option() -> None:
     [
         ({"name": "iirc-cifer"}, UnknownNameError, "unknown benchmark.*did you mean 'iirc-cifar'"),
         ({"name": "IIRC-CIFAR"}, UnknownNameError, "did you mean 'iirc-cifar'"),
-        ({"name": "cifar100"}, UnknownNameError, "is a data set.* are iirc-cifar, cil-cifar$"),
-        ({"name": "CIFAR-100"}, UnknownNameError, "is a data set.* are iirc-cifar, cil-cifar$"),
+        (
+            {"name": "cifar100"},
+            UnknownNameError,
+            "data set.*benchmarks: iirc-cifar, cil-cifar$",
+        ),
+        (
+            {"name": "CIFAR-100"},
+            UnknownNameError,
+            "data set.*benchmarks: iirc-cifar, cil-cifar$",
+        ),
         ({"name": "imagenet"}, UnknownNameError, "is a data set.* iirc-imagenet-lite, iirc-imag"),
         ({"name": "iirc-cifar-v9"}, PolarbearError, "no version 9.*has iirc-cifar-v1"),
         ({"name": "iirc-cifer-v1"}, UnknownNameError, "did you mean 'iirc-cifar'"),

@@ -93,7 +93,7 @@ def test_a_preset_named_like_a_file_that_is_not_there(name: str) -> None:
         ("iirc-shapes-v9", "iirc-shapes has no version 9"),
         (
             "cifar100",
-            "unknown benchmark 'cifar100': that is a data set.* are iirc-cifar, cil-cifar$",
+            "unknown benchmark 'cifar100': that is a data set.*benchmarks: iirc-cifar, cil-cifar$",
         ),
     ],
 )

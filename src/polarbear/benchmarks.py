@@ -142,8 +142,7 @@ def find(name: str | Path) -> Benchmark:
         )
     if made_of := [known for known in _REGISTRY if _is_data_of(name, known)]:
         raise UnknownNameError(
-            f"unknown benchmark {name!r}: that is a data set, the benchmarks of which are "
-            f"{', '.join(made_of)}"
+            f"unknown benchmark {name!r}: that is a data set. Its benchmarks: {', '.join(made_of)}"
         )
     raise unknown_name("benchmark", name, _REGISTRY)
 
