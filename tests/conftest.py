@@ -52,6 +52,18 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
+def cpu_bf16() -> None:
+    """Skip where bf16 would end the process, as on some CPUs it does."""
+    from polarbear.engine.cpu_bf16 import refuse_unless_it_works
+    from polarbear.errors import PolarbearError
+
+    try:
+        refuse_unless_it_works()
+    except PolarbearError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a command that is refused, in one line and without other output; gives the line."""
     from polarbear.cli import main

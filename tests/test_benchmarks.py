@@ -274,6 +274,17 @@ def test_the_papers_shuffle_is_an_option() -> None:
     [
         ({"name": "iirc-cifer"}, UnknownNameError, "unknown benchmark.*did you mean 'iirc-cifar'"),
         ({"name": "IIRC-CIFAR"}, UnknownNameError, "did you mean 'iirc-cifar'"),
+        (
+            {"name": "cifar100"},
+            UnknownNameError,
+            "data set.*benchmarks: iirc-cifar, cil-cifar$",
+        ),
+        (
+            {"name": "CIFAR-100"},
+            UnknownNameError,
+            "data set.*benchmarks: iirc-cifar, cil-cifar$",
+        ),
+        ({"name": "imagenet"}, UnknownNameError, "is a data set.* iirc-imagenet-lite, iirc-imag"),
         ({"name": "iirc-cifar-v9"}, PolarbearError, "no version 9.*has iirc-cifar-v1"),
         ({"name": "iirc-cifer-v1"}, UnknownNameError, "did you mean 'iirc-cifar'"),
         (
@@ -345,7 +356,7 @@ def test_a_benchmark_of_your_own(mine: Benchmark) -> None:
     assert len(nominal("my-bears").test(after=1)) == 4
     with pytest.raises(PolarbearError, match="'my-bears' exists: choose another name"):
         register(mine)
-    with pytest.raises(ScheduleError, match="my-bears has no order 1: its 1 published orders"):
+    with pytest.raises(ScheduleError, match="my-bears has no order 1: its 1 published order is 0"):
         load("my-bears", 1, leaf_train=[], leaf_test=[])
     with pytest.raises(ScheduleError, match="my-bears has no order '0'"):
         load("my-bears", "0", leaf_train=[], leaf_test=[])  # type: ignore[arg-type]

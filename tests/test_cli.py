@@ -129,7 +129,10 @@ def test_missing_packages_are_named(missing: str, monkeypatch, refused) -> None:
     [
         (KeyboardInterrupt(), 130, "stopped"),
         (DataError("the [red]file[/] is cut"), 2, "the [red]file[/] is cut"),
-        (PermissionError(13, "Permission denied", "data"), 2, "Permission denied: 'data'"),
+        (PermissionError(13, "Permission denied", "data"), 2, "data: permission denied; choose"),
+        (OSError(28, "No space left on device"), 2, "polarbear: no space left on device; make"),
+        (OSError(5, "Input/output error", b"a/b"), 2, "polarbear: a/b: input/output error\n"),
+        (OSError("cut off"), 2, "polarbear: cut off"),
     ],
 )
 def test_exit_codes(error, code: int, message: str, monkeypatch, capsys) -> None:
@@ -367,6 +370,11 @@ def test_fetch_passes_root_and_address_on(monkeypatch, capsys, tmp_path: Path) -
 
 def test_fetch_refuses(refused) -> None:
     assert "did you mean 'cifar100'? Valid: cifar100" in refused("fetch", "cifar10")
+    assert "did you mean 'cifar100'?" in refused("fetch", "iirc-cifar")
+    for name in ("imagenet", "ImageNet", "iirc-imagenet-lite"):
+        message = refused("fetch", name)
+        assert f"{name} cannot be fetched" in message
+        assert "`polarbear pack imagenet --root DIR --out DIR`" in message
     assert "only http:// and https://" in refused("fetch", "cifar100", "--url", "ftp://x/y")
 
 

@@ -71,6 +71,17 @@ class TestIndex:
         index = FolderIndex.from_listing({"lamp": ["b.png", "._b.png", "+a.png", ".DS_Store"]})
         assert [index.name(r) for r in range(len(index))] == ["+a.png", "b.png"]
 
+    def test_files_that_systems_leave_are_left_out(self, root, caplog):
+        for name in ("Thumbs.db", "desktop.ini", ".DS_Store"):
+            (root / "train" / name).touch()
+            (next(iter(root.glob("train/*/"))) / name).touch()
+        before = FolderIndex.from_listing({"lamp": ["1.png"]})
+        with_litter = FolderIndex.from_listing({"lamp": ["Thumbs.db", "1.png", "DESKTOP.INI"]})
+        assert with_litter.checksum == before.checksum
+        index = index_folders(root / "train")
+        assert all(index.name(row).endswith(".png") for row in range(len(index)))
+        assert not caplog.records
+
     def test_stray_files_are_named(self):
         with pytest.raises(DataError, match=r"data/lamp holds 'notes.txt', which is no image"):
             FolderIndex.from_listing({"lamp": ["a.png", "notes.txt"]}, "data")
@@ -247,7 +258,7 @@ class TestSource:
             open_folders(root, BEARS)
         message = str(caught.value)
         assert "train lacks 1 of the classes: 'lamp'" in message
-        assert "train has 1 that are no leaf: 'lmap' (did you mean 'lamp'?)" in message
+        assert "train has 1 that is no leaf: 'lmap' (did you mean 'lamp'?)" in message
         assert "test lacks 1 of the classes: 'polar bear'" in message
         assert "'bear' (a superclass: its images go to 'polar bear', 'brown bear')" in message
         assert "add, rename or remove folders" in message

@@ -61,6 +61,7 @@ def test_replayed_steps_are_the_eager_ones(
     assert len(captured) == 3
 
 
+@pytest.mark.usefixtures("cpu_bf16")
 def test_captured_steps_in_bf16_score_as_eager_ones_in_fp32(
     captured: list[GraphedTask], tmp_path: Path
 ) -> None:

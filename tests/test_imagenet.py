@@ -156,7 +156,7 @@ def test_missing_and_extra_wnids_are_listed(made_up, tmp_path, hierarchy):
     with pytest.raises(DataError) as caught:
         open_imagenet(tmp_path, hierarchy, cache=False)
     assert "train lacks 2 of the classes: 'n01440764', 'n02134084'" in str(caught.value)
-    assert "val has 1 that are no leaf: 'n99999999'" in str(caught.value)
+    assert "val has 1 that is no leaf: 'n99999999'" in str(caught.value)
 
 
 def test_no_imagenet_at_all(tmp_path, hierarchy):

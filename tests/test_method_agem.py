@@ -49,6 +49,7 @@ def test_the_projection_is_over_all_parameters_together():
     assert project(g, r) == [torch.tensor([1.0]), torch.tensor([2.0])]
 
 
+@pytest.mark.usefixtures("cpu_bf16")
 def test_bf16_does_not_round_the_projection():
     g, r = np.random.default_rng(0).normal(size=(2, 1000)).astype(np.float32)
     r -= 0.5 * g

@@ -47,6 +47,7 @@ def test_the_first_task_has_no_teacher_and_plain_labels(method):
     assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.usefixtures("cpu_bf16")
 def test_targets_carry_no_gradient_and_keep_their_type():
     learner = at_task(ICarlNorm)
     batch = batch_for(learner)

@@ -173,6 +173,11 @@ class Classifier(LikeTimm):
     num_features = 512
 
 
+class Deep(LikeTimm):
+    def __init__(self, depth: int, *more: int, width: int, side: int = 3, **others: int) -> None:
+        super().__init__()
+
+
 class Particular(LikeTimm):
     def forward(self, images: Tensor) -> Tensor:
         return images.reshape(-1, 3, 224, 224).mean((2, 3))
@@ -181,7 +186,7 @@ class Particular(LikeTimm):
 @pytest.fixture(autouse=True)
 def my_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("my_nets")
-    nets = (Own, LikeTimm, Widthless, Maps, Classifier, Particular)
+    nets = (Own, LikeTimm, Widthless, Maps, Classifier, Deep, Particular)
     vars(module).update({c.__name__: c for c in nets}, number=3, words=lambda: "words")
     monkeypatch.setitem(sys.modules, "my_nets", module)
 
@@ -224,6 +229,11 @@ def test_side_says_what_images_a_network_is_tried_on() -> None:
         ("no_such:net", PolarbearError, r"cannot import 'no_such' .*PYTHONPATH"),
         ("my_nets:Onw", UnknownNameError, r"factory in my_nets 'Onw': did you mean 'Own'"),
         ("my_nets:number", PolarbearError, r"is 3: a function without arguments is needed"),
+        (
+            "my_nets:Deep",
+            PolarbearError,
+            r"needs arguments \(depth, width\), but is called without",
+        ),
         ("my_nets:words", PolarbearError, r"gave a str, not an nn\.Module"),
         ("my_nets:Widthless", PolarbearError, r"Widthless does not state .* out_features"),
         ("my_nets:Maps", PolarbearError, r"gives \(2, 3, 32, 32\) .* not features \(2, 3\)"),

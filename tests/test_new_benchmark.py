@@ -241,7 +241,8 @@ def test_the_commands_take_a_folder(animals: Path, capsys: pytest.CaptureFixture
     assert set(json.loads(capsys.readouterr().out)["scores"]["pw_jaccard"]) == {1.0}
 
 
-def test_a_preset_of_your_own_may_have_a_table_for_the_folder() -> None:
+def test_a_preset_of_your_own_may_have_a_table_for_the_folder(animals: Path) -> None:
+    assert make(animals, "--out", "some/where/zoo") == 0
     Path("mine.toml").write_text("[zoo]\nepochs = 3\n")
     assert settings_for("er", "some/where/zoo", preset="mine.toml").epochs == 3
     assert settings_for("er", "some/where/zoo").epochs == Settings("er").epochs
@@ -269,7 +270,7 @@ def test_a_parent_may_arrive_after_its_child(animals: Path) -> None:
     stream = with_orders(animals, [["polar_bear", "lamp"], ["bear"], ["dog", "pug"]])
     messages = [finding.message for finding in polarbear.check_stream(stream)]
     assert any("subclasses arrive before their superclass" in m for m in messages)
-    assert any("2 classes of the hierarchy never arrive" in m for m in messages)
+    assert any("2 classes of the hierarchy in no task" in m for m in messages)
     last = stream.test(after=1)
     polar = last.leaf == stream.hierarchy.index("polar_bear")
     assert last.targets[polar].tolist() == [[True, False, True]] * 3
@@ -311,7 +312,9 @@ def test_what_new_benchmark_refuses(animals: Path, refused: Callable[..., str]) 
     assert "exists: choose another" in refused("new-benchmark", "iirc-cifar", *data)
     assert "cannot name a benchmark" in refused("new-benchmark", "Zoo", *data, "--out", "x")
     assert "cannot name a benchmark" in refused("new-benchmark", "zoo-v2", *data)
-    assert "--orders must be at least 1" in refused("new-benchmark", "z", *data, "--orders", "0")
+    for orders in ("0", "99999999"):
+        message = refused("new-benchmark", "z", *data, "--orders", orders)
+        assert f"--orders must be from 1 to 1,000, not {orders}" in message
     assert "cannot have 3 superclasses" in refused("new-benchmark", "z", *data, "--first", "3")
     assert "there is nothing at nowhere" in refused(
         "new-benchmark", "z", "--data", "nowhere", "--hierarchy", animals / "hierarchy.toml"
@@ -320,6 +323,27 @@ def test_what_new_benchmark_refuses(animals: Path, refused: Callable[..., str]) 
     assert "holds a benchmark already" in refused("new-benchmark", "zoo", *data)
     (animals / "hierarchy.toml").unlink()
     assert "holds no hierarchy.toml" in refused("new-benchmark", "z", *data)
+
+
+def test_two_hierarchies_beside_the_data(animals: Path, refused: Callable[..., str]) -> None:
+    (animals / "hierarchy.csv").write_text("class,parent\n")
+    message = refused("new-benchmark", "zoo", "--data", animals, "--size", "3")
+    assert f"{animals} holds both hierarchy.toml and hierarchy.csv: remove the one" in message
+    assert make(animals, "--hierarchy", str(animals / "hierarchy.toml")) == 0
+
+
+def test_one_is_not_several(animals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert make(animals, "--orders", "1") == 0
+    assert " tasks, 1 order, " in capsys.readouterr().out
+    assert main(["describe", "zoo", "--order", "1"]) == 2
+    assert "its 1 published order is 0 (" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made(animals: Path, refused: Callable[..., str]) -> None:
+    Path("file").touch()
+    words = ("new-benchmark", "zoo", "--data", animals, "--size", "3", "--out")
+    assert "polarbear: file: file exists; a file lies where a folder" in refused(*words, "file")
+    assert "polarbear: file/zoo: not a directory; a file lies" in refused(*words, "file/zoo")
 
 
 def test_a_folder_around_a_file_names_the_file(animals: Path, refused: Callable[..., str]) -> None:
@@ -333,6 +357,7 @@ def test_a_folder_around_a_file_names_the_file(animals: Path, refused: Callable[
         refused(*words)
     )
     (animals / "arrays.npz").rename(animals / "hierarchy.csv")
+    words += ("--hierarchy", animals / "hierarchy.toml")
     assert "holds the folders: 'test'" in refused(*words)
 
 
@@ -400,7 +425,7 @@ def test_a_folder_without_a_benchmark(tmp_path: Path) -> None:
         (lambda t: t.replace(",test,", ",train,"), "no line with the split 'test'"),
         (lambda t: t.replace(",lamp,", ",lmap,"), "unknown leaf class.*did you mean 'lamp'"),
         (lambda t: t.replace(",pug,", ",dog,"), "labelled 'dog', which has subclasses.*pug"),
-        (lambda t: t.replace("000.png", "gone.png"), "2 files that are not there|1 files"),
+        (lambda t: t.replace("000.png", "gone.png"), "lists (2 files|1 file) not there"),
         (lambda t: t + t.splitlines()[1] + "\n", "twice: an image has one line"),
         (lambda t: t + "a,b\n", "has 2 columns, the first line 4"),
     ],

@@ -78,6 +78,30 @@ def test_presets_are_found_by_name() -> None:
         settings_for("er", preset="papr")
 
 
+@pytest.mark.parametrize("name", ["mine.toml", "presets/mine", "/nowhere/mine.toml"])
+def test_a_preset_named_like_a_file_that_is_not_there(name: str) -> None:
+    with pytest.raises(
+        PolarbearError, match=r"no preset file /.*mine.*ships with polarbear: paper"
+    ):
+        settings_for("er", preset=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("iirc-cifr", "unknown benchmark 'iirc-cifr': did you mean 'iirc-cifar'"),
+        ("iirc-shapes-v9", "iirc-shapes has no version 9"),
+        (
+            "cifar100",
+            "unknown benchmark 'cifar100': that is a data set.*benchmarks: iirc-cifar, cil-cifar$",
+        ),
+    ],
+)
+def test_a_misspelt_benchmark_does_not_get_the_defaults(name: str, message: str) -> None:
+    with pytest.raises(PolarbearError, match=message):
+        settings_for("er", name)
+
+
 def write(folder: Path, text: str) -> str:
     file = folder / "mine.toml"
     file.write_text(text, encoding="utf-8")
@@ -136,7 +160,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
             "unknown table of a preset 'iirc-cifra': did you mean",
         ),
         ("[iirc-cifar]\nepochs = '3'", "epochs must be int, not '3'"),
-        ("[iirc-cifar]\nepochs = 0", "epochs must be at least 1"),
+        ("[iirc-cifar]\nepochs = 0", "epochs must be from 1 to 1,000,000, not 0"),
         ("[iirc-cifar", "mine.toml is not valid TOML"),
     ],
 )

@@ -4,6 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -176,7 +177,7 @@ def test_the_command_says_what_it_made(
     assert command(tmp_path, "--out", out, *choices) == 0
     said = capsys.readouterr().out
     assert "iirc-shapes-v1, runs of ER (2)" in said
-    assert f"1 figures and 8 tables in {out}" in said
+    assert f"1 figure and 8 tables in {out}" in said
     assert "left out: gallery: no run has kept its predictions" in said
     assert sorted(file.name for file in (out / "figures").iterdir()) == [
         *("average-pw-js.pdf", "average-pw-js.png")
@@ -208,6 +209,24 @@ def test_the_command_refuses_empty_and_mixed_folders(
     summary(tmp_path / "iirc-cifar" / "er" / "order-0.json", [0.5])
     assert command(tmp_path) == 2
     assert f"iirc-shapes-v1: {tmp_path / 'a'}" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_page")
+def test_the_systems_errors_come_with_their_file_and_what_to_do(
+    tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    make_run(tmp_path / "a", done=1)
+    (tmp_path / "file").touch()
+    words = ("report", tmp_path / "a", "--formats", "png", "--figures", "memory", "--out")
+    for out, remedy in (
+        (tmp_path / "file", "a file lies where a folder is needed: choose another folder"),
+        (tmp_path / "file" / "out", "a file lies where a folder is needed: choose another folder"),
+        (tmp_path / ("x" * 300), "choose a shorter name"),
+    ):
+        message = refused(*words, out)
+        assert message.startswith(f"polarbear: {out}")
+        assert remedy in message
+        assert "Errno" not in message
 
 
 REFUSE = """

@@ -368,6 +368,12 @@ def test_a_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> N
     assert Machine.of(tiny("er", device="auto")).device == torch.device("cpu")
 
 
+def test_more_tasks_than_there_are_are_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    with pytest.raises(PolarbearError, match=r"tasks must be from 1 to 7, .*iirc-shapes, not 8"):
+        run(tiny("er", tasks=8), tmp_path / "run", stream=shapes_stream())
+    assert not (tmp_path / "run").exists()
+
+
 def test_absent_data_say_how_to_get_them(tmp_path: Path) -> None:
     settings = Settings("er", "iirc-cifar", device="cpu")
     with pytest.raises(DataError, match="polarbear fetch") as caught:

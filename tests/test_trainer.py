@@ -638,8 +638,8 @@ def test_weights_that_are_no_numbers_are_noticed_though_the_loss_was_one() -> No
 
 
 def test_a_huge_learning_rate_is_noticed_before_anything_is_scored() -> None:
-    trainer, notes = trainer_for(tiny("finetune", learning_rate=1e30, tasks=2), shapes_stream())
-    with pytest.raises(DivergedError, match=r"of epoch 0 of task 0: .*\(it is 1e\+30\)"):
+    trainer, notes = trainer_for(tiny("finetune", learning_rate=1e6, tasks=2), shapes_stream())
+    with pytest.raises(DivergedError, match=r"of epoch 0 of task 0: .*\(it is 1e\+06\)"):
         finish(trainer)
     assert notes.epochs == notes.lines == []
 

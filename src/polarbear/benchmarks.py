@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polarbear.data.source import Source
-from polarbear.errors import DataError, PolarbearError, ScheduleError, unknown_name
+from polarbear.errors import (
+    DataError,
+    PolarbearError,
+    ScheduleError,
+    UnknownNameError,
+    counted,
+    unknown_name,
+)
 from polarbear.hierarchy import Hierarchy
 from polarbear.schedule import Schedule
 from polarbear.split import SplitRule
@@ -62,9 +69,10 @@ class Benchmark:
         """Give one of the published class orders."""
         orders = self.orders()
         if not isinstance(order, int | np.integer) or not 0 <= order < len(orders):
+            there = "is 0" if len(orders) == 1 else f"are 0 to {len(orders) - 1}"
             raise ScheduleError(
-                f"{self.name} has no order {order!r}: its {len(orders)} published orders are "
-                f"0 to {len(orders) - 1} (Schedule.draw makes new ones)"
+                f"{self.name} has no order {order!r}: its {counted(len(orders), 'published order')}"
+                f" {there} (Schedule.draw makes new ones)"
             )
         return orders[order]
 
@@ -132,7 +140,17 @@ def find(name: str | Path) -> Benchmark:
         raise PolarbearError(
             f"{wanted[1]} has no version {wanted[2]}: this polarbear has {_REGISTRY[wanted[1]].id}"
         )
+    if made_of := [known for known in _REGISTRY if _is_data_of(name, known)]:
+        raise UnknownNameError(
+            f"unknown benchmark {name!r}: that is a data set. Its benchmarks: {', '.join(made_of)}"
+        )
     raise unknown_name("benchmark", name, _REGISTRY)
+
+
+def _is_data_of(name: str, benchmark: str) -> bool:
+    """Whether a name is that of a published benchmark's data: of ``iirc-cifar``, CIFAR-100 …"""
+    family, _, data = benchmark.partition("-")
+    return family in ("iirc", "cil") and name.lower().startswith(data.partition("-")[0])
 
 
 def _known(name: str, among: Mapping[str, Benchmark]) -> Benchmark | None:

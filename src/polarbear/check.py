@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from polarbear.check_rows import check_images, check_labels, check_rows
+from polarbear.errors import counted
 from polarbear.findings import CheckError, Finding, error, listed, warning
 from polarbear.hierarchy import Hierarchy
 from polarbear.schedule import Schedule
@@ -133,7 +134,8 @@ def _never_scheduled(stream: Stream) -> Iterator[Finding]:
     missing = [name for name in hierarchy.names if name not in scheduled]
     if missing:
         yield warning(
-            f"{len(missing)} classes of the hierarchy never arrive ({listed(missing)}): images of "
-            "those below a superclass that does still carry its label, the others are never used. "
+            f"{counted(len(missing), 'class', 'classes')} of the hierarchy in no task "
+            f"({listed(missing)}): images of those below a superclass that arrives still carry its "
+            "label, the others are never used. "
             "Add them to a task if that is not meant"
         )

@@ -31,6 +31,15 @@ class PredictionError(PolarbearError):
     """Predictions that do not fit the images they are for."""
 
 
+def counted(number: int, what: str, several: str | None = None) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "order"), counted(1200, "class", "classes")
+    ('1 order', '1,200 classes')
+    """
+    return f"{number:,} {what if number == 1 else several or what + 's'}"
+
+
 def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownNameError:
     """Give the error for a wrong name, with the nearest valid one and the list.
 

@@ -89,13 +89,13 @@ def _guarded(arguments: list[str]) -> int:
     except OutOfMemoryError as error:
         print(f"polarbear: {error}", file=sys.stderr)  # a prettier line needs more memory
         return 2
-    except PolarbearError as error:
-        return _refuse(str(error))
     except BrokenPipeError:
         # Whoever read our output, such as head, has had enough; Python must not flush once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        return _refuse(str(error))
+    except (PolarbearError, OSError) as error:
+        from polarbear.cli.screen import said
+
+        return _refuse(said(error))
     except KeyboardInterrupt:
         return _refuse("stopped", code=STOPPED)
     except SystemExit as end:

@@ -11,7 +11,7 @@ from tyro.conf import arg
 from polarbear.benchmarks import Benchmark, find, load, nominal_stream
 from polarbear.cli.options import Json, Root
 from polarbear.cli.screen import console, count, plain_table, print_json
-from polarbear.errors import DataError
+from polarbear.errors import DataError, counted
 from polarbear.statistics import ClassSize, Statistics, schedule_statistics, stream_statistics
 
 Name = Annotated[
@@ -115,7 +115,9 @@ def _sizes_table(statistics: Statistics) -> Table:
         table.add_row(size.title, f"task {size.task}", *numbers)
     alone = [s for s in statistics.class_sizes if s.superclass is None and not s.subclasses]
     if alone:
-        table.add_row(f"none ({len(alone)} classes)", "", "", "", _from_to(alone))
+        table.add_row(
+            f"none ({counted(len(alone), 'class', 'classes')})", "", "", "", _from_to(alone)
+        )
     return table
 
 

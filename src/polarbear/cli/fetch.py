@@ -11,7 +11,7 @@ from polarbear.cli.options import Root
 from polarbear.cli.progress import Report, progress
 from polarbear.cli.screen import console
 from polarbear.data.fetch import CIFAR100_URL, fetch_cifar100
-from polarbear.errors import unknown_name
+from polarbear.errors import PolarbearError, unknown_name
 
 
 def _cifar100(root: Path, url: str | None, report: Report) -> Path:
@@ -29,6 +29,11 @@ Url = Annotated[
 
 def fetch(data: DataSet, /, *, root: Root = None, url: Url = None) -> None:
     """Download a data set, checked; what a broken download left is taken up where it ended."""
+    if "imagenet" in data.lower():
+        raise PolarbearError(
+            f"{data} cannot be fetched: get ImageNet (ILSVRC 2012) from image-net.org, which asks "
+            "you to accept its terms, then `polarbear pack imagenet --root DIR --out DIR`"
+        )
     if data not in FETCHERS:
         raise unknown_name("data set to fetch", data, FETCHERS)
     with progress(data, in_bytes=True) as report:

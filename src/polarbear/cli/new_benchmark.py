@@ -15,7 +15,7 @@ from polarbear.contact_sheet import contact_sheet
 from polarbear.data.kinds import Data
 from polarbear.data.source import Source
 from polarbear.data_card import data_card
-from polarbear.errors import DataError, HierarchyError, PolarbearError
+from polarbear.errors import DataError, HierarchyError, PolarbearError, counted
 from polarbear.findings import CheckError, Finding
 from polarbear.hierarchy import Hierarchy
 from polarbear.schedule import Schedule
@@ -49,7 +49,7 @@ First = Annotated[
     int | None,
     arg(
         metavar="INT",
-        help="Superclasses in the first task.",
+        help="Superclasses in task 0.",
         help_behavior_hint="(default: two thirds of them, as in IIRC-CIFAR)",
     ),
 ]
@@ -130,8 +130,8 @@ def draw_orders(
     hierarchy: Hierarchy, *, first: int | None, size: int, orders: int, seed: int
 ) -> tuple[Schedule, ...]:
     """Draw class orders by the paper's rules, with one seed after the other."""
-    if orders < 1:
-        raise PolarbearError(f"--orders must be at least 1, not {orders}")
+    if not 1 <= orders <= 1000:
+        raise PolarbearError(f"--orders must be from 1 to 1,000, not {orders}")
     if not hierarchy.superclasses:
         raise HierarchyError(
             "no class has another above it, so that there is nothing coarse to begin with: put "
@@ -152,9 +152,15 @@ def _refuse_taken_name(name: str) -> None:
 
 def _beside(data: Path) -> Path:
     folder = data if data.is_dir() else data.parent
-    for name in ("hierarchy.toml", "hierarchy.csv"):
-        if (folder / name).is_file():
-            return folder / name
+    there = [folder / name for name in ("hierarchy.toml", "hierarchy.csv")]
+    there = [file for file in there if file.is_file()]
+    if len(there) == 2:
+        raise HierarchyError(
+            f"{folder} holds both hierarchy.toml and hierarchy.csv: remove the one that is not "
+            "meant, or say which with --hierarchy FILE"
+        )
+    if there:
+        return there[0]
     raise HierarchyError(
         f"{folder} holds no hierarchy.toml and no hierarchy.csv: write one, or say with "
         "--hierarchy FILE where it is"
@@ -199,8 +205,9 @@ def _print(
     for finding in findings:
         screen.print(str(finding), style="yellow", soft_wrap=True)
     screen.print(
-        f"{stream.name}: {len(stream.classes)} classes in {len(stream)} tasks, {orders} orders, "
-        f"{len(stream.train_leaf):,} training and {len(stream.test_leaf):,} test images\n"
+        f"{stream.name}: {counted(len(stream.classes), 'class', 'classes')} in "
+        f"{counted(len(stream), 'task')}, {counted(orders, 'order')}, {len(stream.train_leaf):,} "
+        f"training and {counted(len(stream.test_leaf), 'test image')}\n"
         f"The benchmark is in {folder}, its data card in {folder / CARD}. To go on:\n\n"
         f"  polarbear describe {folder}\n"
         f"  polarbear run er --benchmark {folder}",

@@ -9,7 +9,7 @@ from rich.console import Console
 from tyro.conf import arg
 
 from polarbear.cli.screen import console, error_console
-from polarbear.errors import PolarbearError
+from polarbear.errors import PolarbearError, counted
 from polarbear.report.build import Report, build_report
 from polarbear.report.groups import Runs
 from polarbear.report.options import Options
@@ -100,7 +100,8 @@ def _print(screen: Console, runs: Runs, made: Report, seconds: float) -> None:
     screen.print(f"{runs.benchmark}, runs of {groups}", soft_wrap=True)
     kinds = [one.kind for one in made.made]
     screen.print(
-        f"{kinds.count('figure')} figures and {kinds.count('table')} tables in {made.folder} "
+        f"{counted(kinds.count('figure'), 'figure')} and {counted(kinds.count('table'), 'table')} "
+        f"in {made.folder} "
         f"({seconds:.0f} s), listed in {made.folder / 'contents.md'}",
         soft_wrap=True,
     )

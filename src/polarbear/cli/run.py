@@ -1,7 +1,10 @@
 """``polarbear run``: train a method on a benchmark, one class order or several."""
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -94,8 +97,11 @@ class Where(How):
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be."""
         super().__post_init__()
-        if self.threads is not None and self.threads < 1:
-            raise PolarbearError(f"--threads must be at least 1, not {self.threads}")
+        most = 4 * (os.cpu_count() or 1)  # more only wait; with 100,000, PyTorch crashes
+        if self.threads is not None and not 1 <= self.threads <= most:
+            raise PolarbearError(
+                f"--threads must be from 1 to {most}, four for each core here, not {self.threads}"
+            )
 
 
 class Asked(NamedTuple):
@@ -190,7 +196,6 @@ def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> As
     if _has(words, "--order") and _has(words, "--orders"):
         raise PolarbearError("--order or --orders, not both: --orders 0,3,5 takes single ones too")
     chosen = _preset(words)
-    find(chosen.benchmark)
     defaults = settings_for(name, chosen.benchmark, chosen.preset)
     options = make_options(method, defaults.options) if method else None
     given = tyro.cli(
@@ -228,24 +233,31 @@ def _arguments(flags: Flags, options: Any) -> type[Any]:
 
 
 def _orders(settings: Settings, several: str | None) -> tuple[int, ...]:
-    orders = (settings.order,) if several is None else parse_orders(several)
-    for order in orders:
-        find(settings.benchmark).schedule(order)
-    return orders
+    benchmark = find(settings.benchmark)
+    asked = (
+        [range(settings.order, settings.order + 1)] if several is None else parse_orders(several)
+    )
+    for orders in asked:
+        benchmark.schedule(orders[-1])  # before a list is made of them: there may be billions
+    found = tuple(dict.fromkeys(chain(*asked)))
+    for order in found:
+        settings.refuse_more_tasks(len(benchmark.schedule(order)))
+    return found
 
 
-def parse_orders(text: str) -> tuple[int, ...]:
+def parse_orders(text: str) -> list[range]:
     """Read a list of class orders.
 
     >>> parse_orders("0-2,5")
-    (0, 1, 2, 5)
+    [range(0, 3), range(5, 6)]
     """
-    found: dict[int, None] = {}
+    found = []
     for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal() or part.strip().endswith("-"):
+        limits = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip())
+        if not limits:
             raise PolarbearError(f"--orders {text!r} is no list of orders: write 0-9 or 0,3,5")
-        found |= dict.fromkeys(range(int(first), int(last or first) + 1))
-    if not found:
-        raise PolarbearError(f"--orders {text!r} is empty: write the lower order first, as in 0-9")
-    return tuple(found)
+        first, last = int(limits[1]), int(limits[2] or limits[1])
+        if last < first:
+            raise PolarbearError(f"--orders {text!r}: write the lower order first, as in 0-9")
+        found.append(range(first, last + 1))
+    return found

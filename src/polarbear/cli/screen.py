@@ -1,7 +1,9 @@
 """How the commands write: tables that read well at 80 columns, in colour only on a terminal."""
 
+import errno
 import json
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +23,33 @@ def console() -> Console:
 def error_console() -> Console:
     """Give the screen for errors and progress."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+REMEDIES = {
+    errno.EACCES: "choose a place that is yours, or have its rights changed",
+    errno.EPERM: "choose a place that is yours, or have its rights changed",
+    errno.EROFS: "choose a place that can be written to",
+    errno.ENOENT: "correct the path",
+    errno.ENOTDIR: "a file lies where a folder is needed: choose another folder, or move the file",
+    errno.EEXIST: "a file lies where a folder is needed: choose another folder, or move the file",
+    errno.EISDIR: "a folder lies where a file is needed: choose another name, or move the folder",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOSPC: "make room on that disk, or choose a folder on another",
+    errno.EDQUOT: "make room within your quota, or choose a folder on another disk",
+}
+
+
+def said(error: Exception) -> str:
+    """Return an error's message; the system's own in words, with its file and what to do.
+
+    >>> said(FileNotFoundError(errno.ENOENT, "No such file or directory", "zoo.csv"))
+    'zoo.csv: no such file or directory; correct the path'
+    """
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    file = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+    remedy = f"; {REMEDIES[error.errno]}" if error.errno in REMEDIES else ""
+    return f"{file}{error.strerror[0].lower()}{error.strerror[1:]}{remedy}"
 
 
 def plain_table(*columns: str, title: str | None = None) -> Table:

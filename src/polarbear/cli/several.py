@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from polarbear.cli.fleet import TaskLines, print_outcomes
 from polarbear.cli.learning import How, advice, engine, learn, sinks
-from polarbear.cli.screen import error_console
-from polarbear.errors import PolarbearError
+from polarbear.cli.screen import error_console, said
+from polarbear.errors import PolarbearError, counted
 from polarbear.interrupt import STOPPED
 from polarbear.settings import Settings
 
@@ -52,7 +52,7 @@ def say_failed(name: str, error: Exception) -> None:
     if not isinstance(error, (PolarbearError, OSError)):
         log.error("%s failed", name, exc_info=error)
         return
-    error_console().print(f"{name} failed: {error}", style="red", soft_wrap=True)
+    error_console().print(f"{name} failed: {said(error)}", style="red", soft_wrap=True)
 
 
 def train_all(wanted: Sequence[Wanted], how: How) -> list[str]:
@@ -67,7 +67,7 @@ def train_all(wanted: Sequence[Wanted], how: How) -> list[str]:
 def refuse_failed(failed: Sequence[str], of: int) -> None:
     """End with an error if any of several runs failed."""
     if failed:
-        raise PolarbearError(f"{len(failed)} of {of} runs failed: {', '.join(failed)}")
+        raise PolarbearError(f"{len(failed)} of {counted(of, 'run')} failed: {', '.join(failed)}")
 
 
 def on_gpu(settings: Settings) -> bool:

@@ -177,8 +177,11 @@ def refuse_wrong_classes(
         if missing:
             wrong.append(f"{place} lacks {len(missing)} of the classes: {_some(missing)}")
         if extra:
+            is_are = "is" if len(extra) == 1 else "are"
             hints = [_with_hint(name, missing, hierarchy) for name in extra]
-            wrong.append(f"{place} has {len(extra)} that are no leaf: {_some(hints, quote=False)}")
+            wrong.append(
+                f"{place} has {len(extra)} that {is_are} no leaf: {_some(hints, quote=False)}"
+            )
     if wrong:
         raise DataError(
             "; ".join(wrong) + ". Images lie in one folder for each of the hierarchy's "
@@ -213,7 +216,7 @@ def _joined_names(folder: Path, names: Iterable[str]) -> str:
     plain = suffix.lower() in SUFFIXES and joined.count(f"{suffix}\0") == len(names)
     if plain and not joined.startswith(".") and "\0." not in joined:
         return joined
-    visible = [name for name in names if not name.startswith(".")]
+    visible = [name for name in names if not _of_the_system(name)]
     stray = sorted(name for name in visible if not name.lower().endswith(SUFFIXES))
     if stray:
         raise DataError(
@@ -223,6 +226,11 @@ def _joined_names(folder: Path, names: Iterable[str]) -> str:
     return "\0".join([*visible, ""])
 
 
+def _of_the_system(name: str) -> bool:
+    """Whether a file is hidden, or one that Windows leaves in folders of images."""
+    return name.startswith(".") or name.lower() in ("thumbs.db", "desktop.ini")
+
+
 def _class_folders(folder: Path) -> dict[str, int]:
     """Class folders, sorted → when each was last changed, in nanoseconds."""
     if not folder.is_dir():
@@ -230,7 +238,7 @@ def _class_folders(folder: Path) -> dict[str, int]:
     changed = {}
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith("."):
+            if _of_the_system(entry.name):
                 continue
             if entry.is_dir():
                 changed[entry.name] = entry.stat().st_mtime_ns

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from polarbear.arrays import Ints
+from polarbear.notes import cache_folder
 
 log = logging.getLogger("polarbear")
 
@@ -27,8 +28,7 @@ def cache_files(folder: Path, cache: bool | str | Path = True) -> tuple[Path, ..
     apart = f"polarbear-index-{folder.name}-{key}.npz"
     if cache is not True:
         return (Path(cache) / apart,)
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return folder.parent / f"polarbear-index-{folder.name}.npz", home / "polarbear" / apart
+    return folder.parent / f"polarbear-index-{folder.name}.npz", cache_folder() / apart
 
 
 def read_cache(file: Path, changed: Mapping[str, int]) -> tuple[Ints, bytes] | None:

@@ -24,7 +24,7 @@ from polarbear.data.decode import (
 from polarbear.data.filenames import FileNames
 from polarbear.data.packed import HEADER, IMAGES, INDEX, Arrays, Header, content_checksum
 from polarbear.data.source import Source
-from polarbear.errors import DataError
+from polarbear.errors import DataError, counted
 
 log = logging.getLogger("polarbear")
 
@@ -137,7 +137,8 @@ def _write_images(
         _to_disk(out)
     if unreadable:
         raise DataError(
-            f"{len(unreadable)} images cannot be packed:\n" + "\n".join(map(str, unreadable))
+            f"{counted(len(unreadable), 'image')} cannot be packed:\n"
+            + "\n".join(map(str, unreadable))
         )
     index: Arrays = {
         "offsets": np.array(offsets, "<i8"),

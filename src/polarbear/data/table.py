@@ -9,7 +9,7 @@ from pathlib import Path
 from polarbear.data.decode import LazyImages
 from polarbear.data.labels import number_leaves
 from polarbear.data.source import Source
-from polarbear.errors import DataError, unknown_name
+from polarbear.errors import DataError, counted, unknown_name
 from polarbear.hierarchy import Hierarchy
 
 COLUMNS = ("path", "label", "split")
@@ -120,7 +120,7 @@ def _refuse_missing_files(path: Path, files: TableFiles) -> None:
     missing = [name for name in files.paths if not (files.folder / name).is_file()]
     if missing:
         raise DataError(
-            f"{path} lists {len(missing)} files that are not there, the first {missing[0]!r}: "
+            f"{path} lists {counted(len(missing), 'file')} not there, the first {missing[0]!r}: "
             f"paths are relative to the CSV file's folder, {files.folder}"
         )
 

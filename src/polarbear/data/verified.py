@@ -4,45 +4,23 @@ A file counts as unchanged while its place, size, inode and both of its times ar
 write sets the change time, which programs cannot set back, so an altered file is read again.
 """
 
-import json
-import os
 import time
 from pathlib import Path
+
+from polarbear.notes import read_notes, write_note
 
 SETTLED_NS = 2_000_000_000  # a file written just now could be written again within a clock tick
 
 
 def was_verified(path: Path, digest: str) -> bool:
     """Whether this file, as it is now, was found to have this digest before."""
-    return bool(_read().get(str(path.resolve())) == _marks(path, digest))
+    return bool(read_notes("verified").get(str(path.resolve())) == _marks(path, digest))
 
 
 def remember_verified(path: Path, digest: str) -> None:
     """Note that this file has this digest; where no note can be kept, it is checked anew."""
-    if time.time_ns() - path.stat().st_ctime_ns < SETTLED_NS:
-        return
-    notes = _read() | {str(path.resolve()): _marks(path, digest)}
-    file = _file()
-    temporary = file.with_name(f"{file.name}.{os.getpid()}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(notes, indent=1), encoding="utf-8")
-        temporary.replace(file)
-    except OSError:
-        return
-
-
-def _file() -> Path:
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "polarbear" / "verified.json"
-
-
-def _read() -> dict[str, list[int | str]]:
-    try:
-        notes = json.loads(_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return notes if isinstance(notes, dict) else {}
+    if time.time_ns() - path.stat().st_ctime_ns >= SETTLED_NS:
+        write_note("verified", str(path.resolve()), _marks(path, digest))
 
 
 def _marks(path: Path, digest: str) -> list[int | str]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from polarbear.errors import PolarbearError
+from polarbear.engine.cpu_bf16 import refuse_unless_it_works
+from polarbear.errors import PolarbearError, counted
 from polarbear.settings import Precision, Settings
 
 
@@ -33,10 +34,13 @@ class Machine:
         if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
             raise PolarbearError(
                 f"device {name!r} was asked for, but PyTorch {torch.__version__} sees "
-                f"{torch.cuda.device_count()} GPUs here: use --device cpu or auto"
+                f"{counted(torch.cuda.device_count(), 'GPU')} here: use --device cpu or auto"
             )
         automatic: Precision = "bf16" if device.type == "cuda" else "fp32"
-        return cls(device, automatic if settings.precision == "auto" else settings.precision)
+        precision = automatic if settings.precision == "auto" else settings.precision
+        if (device.type, precision) == ("cpu", "bf16"):
+            refuse_unless_it_works()
+        return cls(device, precision)
 
     def autocast(self) -> AbstractContextManager[object]:
         """Give the context a forward pass runs in."""

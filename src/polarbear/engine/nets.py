@@ -8,6 +8,7 @@ is the width of its features.
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -223,7 +224,24 @@ def _factory(name: str) -> Callable[[], Any]:
             f"network {name!r} is {factory!r}: a function without arguments is needed "
             "that gives an nn.Module"
         )
+    if needed := _needed_arguments(factory):
+        raise PolarbearError(
+            f"network {name!r} needs arguments ({', '.join(needed)}), but is called without any: "
+            "give each a default, or name a function of your own that calls it with them"
+        )
     return factory  # type: ignore[no-any-return]
+
+
+def _needed_arguments(factory: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = signature(factory).parameters.values()
+    except (TypeError, ValueError):  # some written in C do not say
+        return []
+    return [
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
 
 
 def _refuse_bad_features(name: str, network: object, side: int) -> None:

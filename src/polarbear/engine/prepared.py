@@ -63,7 +63,9 @@ def begin(
     """Make a new run folder and all that a run needs; ``shared`` holds pixels for several runs."""
     settings = replace(settings, benchmark=lasting_name(settings.benchmark))
     with enough_memory(smaller()):
-        stream = _as_trained(settings, _stream(settings, root) if stream is None else stream)
+        stream = _stream(settings, root) if stream is None else stream
+        settings.refuse_more_tasks(len(stream))
+        stream = _as_trained(settings, stream)
         learner = build_learner(settings, stream, shared)
     threads = torch.get_num_threads()
     manifest = {

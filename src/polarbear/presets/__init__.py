@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from polarbear.benchmarks import find
 from polarbear.errors import PolarbearError, unknown_name
 from polarbear.methods.registry import method_names
 from polarbear.settings import Settings
@@ -44,11 +45,12 @@ def preset_values(name: str, benchmark: str, method: str) -> dict[str, Any]:
 def settings_for(
     method: str, benchmark: str = "iirc-cifar", preset: str = "paper", **changes: Any
 ) -> Settings:
-    """Give a preset's settings with changes of your own on top.
+    """Give a preset's settings with changes of your own on top; the benchmark must be known here.
 
     >>> settings_for("er", "iirc-cifar", order=3).learning_rate
     1.0
     """
+    find(benchmark)
     values = preset_values(preset, benchmark, method) | changes
     return Settings.from_dict({"method": method, "benchmark": benchmark} | values)
 
@@ -74,6 +76,12 @@ def _read(name: str) -> dict[str, Any]:
     file = FOLDER / f"{name}.toml"
     if not file.is_file():
         file = Path(name)
+    if not file.is_file() and (file.suffix or file.name != name):
+        shipped = ", ".join(preset_names())
+        raise PolarbearError(
+            f"there is no preset file {file.resolve()}: correct its path, or name a preset that "
+            f"ships with polarbear: {shipped}"
+        )
     if not file.is_file():
         raise unknown_name("preset", name, preset_names())
     try:

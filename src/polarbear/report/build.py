@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from polarbear.benchmarks import find
-from polarbear.errors import DataError, PolarbearError, unknown_name
+from polarbear.errors import DataError, PolarbearError, counted, unknown_name
 from polarbear.report import figures
 from polarbear.report.answers import comparable_runs
 from polarbear.report.figures_confusion import confusion, confusion_full
@@ -257,7 +257,7 @@ def _write_contents(report: Report, runs: Runs) -> None:
 
 def _about(runs: Runs) -> list[str]:
     groups = ", ".join(f"{group.title} ({group.count})" for group in runs.groups)
-    return [f"{runs.count} runs, {runs.split} images: {groups}.", ""]
+    return [f"{counted(runs.count, 'run')}, {runs.split} images: {groups}.", ""]
 
 
 def _line(one: Made, folder: Path) -> str:
