@@ -186,9 +186,9 @@ def test_arrays_are_not_packed(source, tmp_path):
         pack(arrays, tmp_path / "p")
 
 
-@pytest.mark.parametrize("wrong", [{"size": 0}, {"quality": 0}, {"quality": 101}])
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"size": 16_001}, {"quality": 0}, {"quality": 101}])
 def test_wrong_settings(source, tmp_path, wrong):
-    with pytest.raises(DataError, match="size is 1 or more, quality 1 to 100"):
+    with pytest.raises(DataError, match="size is 1 to 2048, quality 1 to 100"):
         pack(source, tmp_path / "p", **wrong)
     assert [f.name for f in tmp_path.iterdir()] == []
 
@@ -198,7 +198,9 @@ class TestDamage:
     def test_images_cut_off_or_longer(self, packed, change):
         file = packed / "images.bin"
         file.write_bytes(change(file.read_bytes()))
-        with pytest.raises(DataError, match=r"images.bin has .* bytes instead of .* Pack them"):
+        with pytest.raises(
+            DataError, match=r"images.bin has .* bytes instead of .* Pack the images again"
+        ):
             open_packed(packed)
 
     def test_images_missing(self, packed):

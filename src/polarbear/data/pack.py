@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from polarbear.data.decode import (
+    LARGEST,
     EncodedImages,
     LazyImages,
     open_image,
@@ -60,8 +61,8 @@ def pack(
     All is written into ``<folder>.part``, which gets its name when it is whole: a run that was
     cut off leaves nothing that could be mistaken for a set, and the next run starts afresh.
     """
-    if size < 1 or not 1 <= quality <= 100:
-        raise DataError(f"size is 1 or more, quality 1 to 100; they are {size} and {quality}")
+    if not 1 <= size <= LARGEST or not 1 <= quality <= 100:
+        raise DataError(f"size is 1 to {LARGEST}, quality 1 to 100; they are {size} and {quality}")
     folder = Path(folder).absolute()
     files = [_files_of(source, split) for split in ("train", "test")]
     part = _fresh_part(folder)

@@ -9,6 +9,9 @@ import os
 import time
 from pathlib import Path
 
+from polarbear.errors import DataError
+from polarbear.guarded import read_json
+
 SETTLED_NS = 2_000_000_000  # a file written just now could be written again within a clock tick
 
 
@@ -39,10 +42,9 @@ def _file() -> Path:
 
 def _read() -> dict[str, list[int | str]]:
     try:
-        notes = json.loads(_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(_file())
+    except DataError:
         return {}
-    return notes if isinstance(notes, dict) else {}
 
 
 def _marks(path: Path, digest: str) -> list[int | str]:

@@ -1,11 +1,11 @@
 """Presets: named sets of values for the settings, one TOML file each."""
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from polarbear.errors import PolarbearError, unknown_name
+from polarbear.guarded import read_toml
 from polarbear.methods.registry import method_names
 from polarbear.settings import Settings
 
@@ -76,7 +76,4 @@ def _read(name: str) -> dict[str, Any]:
         file = Path(name)
     if not file.is_file():
         raise unknown_name("preset", name, preset_names())
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PolarbearError(f"{file} is not valid TOML: {error}") from error
+    return read_toml(file, PolarbearError)
