@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from at_once import at_once
 from polarbear import Hierarchy
 from polarbear.data.decode import decode
 from polarbear.data.folders import open_folders
@@ -158,6 +159,24 @@ def test_nothing_of_the_user_is_removed(source, tmp_path):
     with pytest.raises(DataError, match=r"p.part holds thesis.tex, not ours"):
         pack(source, tmp_path / "p")
     assert (tmp_path / "p.part" / "thesis.tex").exists()
+
+
+def test_of_several_processes_that_pack_at_once_one_succeeds(source, whole, tmp_path):
+    before = (
+        "import sys\nfrom polarbear import Hierarchy\nfrom polarbear.data.pack import pack\n"
+        "from polarbear.data.folders import open_folders\n"
+        "classes = Hierarchy.flat(['bus', 'lamp', 'mug'])\n"
+        "source = open_folders(sys.argv[1], classes, cache=False)\n"
+    )
+    for i in range(3):
+        folder = tmp_path / f"p{i}"
+        ended = at_once(3, before, "pack(source, sys.argv[2], size=24)", source.origin, folder)
+        assert sorted(one.code for one in ended) == [0, 1, 1], ended
+        for refusal in (one.error.splitlines()[-1] for one in ended if one.code):
+            assert "is being made by another process" in refusal or "exists already" in refusal
+        verify_packed(folder)
+        assert open_packed(folder).checksum == open_packed(whole).checksum
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["p0", "p1", "p2"]
 
 
 def test_every_unreadable_image_is_named(source, tmp_path):
