@@ -12,10 +12,12 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from at_once import at_once
 from polarbear.data.cifar100 import OFFICIAL, open_cifar100
 from polarbear.data.cifar100_official import OfficialFile
 from polarbear.data.fetch import fetch, fetch_cifar100
@@ -273,6 +275,30 @@ def test_killed_download_resumes(site, target):
     assert site.asked == [None, f"bytes={len(came)}-"]
 
 
+@pytest.mark.parametrize("begun", [0, 250_000])
+def test_several_processes_at_once_download_once(site, target, begun):
+    site.pause = 0.01
+    leave_part(target, CONTENT[:begun])
+    before = "import sys\nfrom polarbear.data.fetch import fetch\n"
+    code = "fetch(*sys.argv[1:3], md5=sys.argv[3])"
+    ended = at_once(4, before, code, site.url, target, md5(CONTENT))
+    assert [one.code for one in ended] == [0] * 4, ended
+    assert target.read_bytes() == CONTENT
+    assert site.sent == len(CONTENT) - begun
+    assert names_in(target.parent) == ["file.bin"]
+
+
+def test_a_killed_process_leaves_a_lock_that_holds_nobody_up(site, target):
+    leave_part(target, CONTENT[:1000])
+    code = "import os, sys, pathlib, signal\nfrom polarbear.data.alone import alone\n"
+    code += "with alone(pathlib.Path(sys.argv[1]), wait=True): os.kill(os.getpid(), signal.SIGKILL)"
+    ended = subprocess.run([sys.executable, "-c", code, target], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert names_in(target.parent) == ["file.bin.lock", "file.bin.part"]
+    get(site, target)
+    assert names_in(target.parent) == ["file.bin"]
+
+
 # --- CIFAR-100 ---
 
 
@@ -331,6 +357,18 @@ def test_cifar_resumes_after_a_cut(site, tmp_path):
         get_cifar(site, tmp_path, attempts=1)
     assert names_in(tmp_path) == ["cifar-100-python.tar.gz.part"]
     assert holds_files(get_cifar(site, tmp_path))
+    assert site.sent == len(site.content)
+
+
+def test_several_processes_at_once_get_cifar_once(site, tmp_path):
+    site.content, site.pause = archive_of(FILES), 0.01
+    before = "import sys; sys.path.insert(0, sys.argv[1])\nfrom test_fetch import *\n"
+    code = "fetch_cifar100(*sys.argv[2:4], md5=sys.argv[4], size=None, files=EXPECTED)"
+    words = (Path(__file__).parent, tmp_path, site.url, md5(site.content))
+    ended = at_once(3, before, code, *words)
+    assert [one.code for one in ended] == [0] * 3, ended
+    assert holds_files(tmp_path / "cifar-100-python")
+    assert names_in(tmp_path) == ["cifar-100-python"]
     assert site.sent == len(site.content)
 
 

@@ -281,7 +281,7 @@ class TestSource:
     def test_a_file_that_vanished_is_named(self, root):
         source = open_folders(root, BEARS)
         (root / "train" / "lamp" / "2.png").unlink()
-        with pytest.raises(DataError, match=r"lamp/2.png \(row 7\) cannot be read: No such file"):
+        with pytest.raises(DataError, match=r"there is no file .*lamp/2.png \(row 7\)"):
             source.train[[7]]
 
     def test_nothing_is_logged_above_info_for_good_folders(self, root, caplog):

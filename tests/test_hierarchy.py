@@ -242,8 +242,8 @@ def test_csv_needs_no_titles_and_takes_columns_in_any_order(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.toml", "tree = [", "not valid TOML"),
-        ("a.toml", "alone = ['a']\nalone = ['b']", "not valid TOML: Cannot overwrite"),
+        ("a.toml", "tree = [", "cannot be read as TOML"),
+        ("a.toml", "alone = ['a']\nalone = ['b']", "cannot be read as TOML: Cannot overwrite"),
         ("a.toml", b"alone = ['\xff']", "codec can't decode"),
         ("a.toml", "", "at least one class"),
         ("a.toml", "alone = 'lamp'", "alone: a list of classes is needed, not 'lamp'"),
@@ -283,5 +283,5 @@ def test_an_unknown_key_gets_the_nearest(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HierarchyError, match=r"no hierarchy file at .*nowhere\.toml"):
+    with pytest.raises(HierarchyError, match=r"there is no file .*nowhere\.toml"):
         Hierarchy.read(tmp_path / "nowhere.toml")

@@ -385,7 +385,7 @@ def test_by_default_two_thirds_of_the_superclasses_come_first() -> None:
         ('kind = "folders"', 'kind = "photos"', "unknown kind of data 'photos'"),
         ('name = "zoo"\n', "", "lacks name"),
         ('name = "zoo"', 'name = "iirc-cifar"', "as a registered benchmark is named"),
-        ('name = "zoo"', "name = zoo", "is not valid TOML"),
+        ('name = "zoo"', "name = zoo", "cannot be read as TOML"),
     ],
 )
 def test_a_benchmark_file_that_does_not_do(animals: Path, old: str, new: str, message: str) -> None:
@@ -443,7 +443,7 @@ def test_a_file_that_is_gone_is_named(animals: Path) -> None:
     source = open_table(animals / "list.csv", Hierarchy.read(animals / "hierarchy.toml"))
     assert source.train.files.name(0) == "train/brown_bear/000.png"
     (animals / "train/brown_bear/000.png").unlink()
-    with pytest.raises(DataError, match=r"000\.png \(row 0\) cannot be read: No such file"):
+    with pytest.raises(DataError, match=r"there is no file .*000\.png \(row 0\)"):
         source.train[0]
 
 
@@ -470,7 +470,10 @@ def test_labels_may_be_numbers_of_classes(animals: Path) -> None:
         (lambda a: a.pop("test_images"), "lacks test_images"),
         (lambda a: a.update(train_images=a["train_images"] / 255), "must be uint8.*float64"),
         (lambda a: a.update(train_images=a["train_images"][..., 0]), "Grey images"),
-        (lambda a: a.update(train_labels=a["train_labels"][1:]), "100 images but 99"),
+        (
+            lambda a: a.update(train_labels=a["train_labels"][1:]),
+            r"one an image, \(100,\); their shape is \(99,\)",
+        ),
         (lambda a: a.update(train_labels=np.zeros(100)), "must be names or whole numbers"),
         (lambda a: a.update(train_labels=np.zeros(100, int)), "an array classes must name them"),
         (lambda a: a.update(test_labels=a["test_labels"].astype(object)), "not of object"),

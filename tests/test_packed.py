@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from at_once import at_once
 from polarbear import Hierarchy
 from polarbear.data.decode import decode
 from polarbear.data.folders import open_folders
@@ -160,6 +161,24 @@ def test_nothing_of_the_user_is_removed(source, tmp_path):
     assert (tmp_path / "p.part" / "thesis.tex").exists()
 
 
+def test_of_several_processes_that_pack_at_once_one_succeeds(source, whole, tmp_path):
+    before = (
+        "import sys\nfrom polarbear import Hierarchy\nfrom polarbear.data.pack import pack\n"
+        "from polarbear.data.folders import open_folders\n"
+        "classes = Hierarchy.flat(['bus', 'lamp', 'mug'])\n"
+        "source = open_folders(sys.argv[1], classes, cache=False)\n"
+    )
+    for i in range(3):
+        folder = tmp_path / f"p{i}"
+        ended = at_once(3, before, "pack(source, sys.argv[2], size=24)", source.origin, folder)
+        assert sorted(one.code for one in ended) == [0, 1, 1], ended
+        for refusal in (one.error.splitlines()[-1] for one in ended if one.code):
+            assert "is being made by another process" in refusal or "exists already" in refusal
+        verify_packed(folder)
+        assert open_packed(folder).checksum == open_packed(whole).checksum
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["p0", "p1", "p2"]
+
+
 def test_every_unreadable_image_is_named(source, tmp_path):
     root = Path(shutil.copytree(source.origin, tmp_path / "data"))
     for name in ("train/bus/1.jpg", "test/mug/0.jpg"):
@@ -186,9 +205,9 @@ def test_arrays_are_not_packed(source, tmp_path):
         pack(arrays, tmp_path / "p")
 
 
-@pytest.mark.parametrize("wrong", [{"size": 0}, {"quality": 0}, {"quality": 101}])
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"size": 16_001}, {"quality": 0}, {"quality": 101}])
 def test_wrong_settings(source, tmp_path, wrong):
-    with pytest.raises(DataError, match="size is 1 or more, quality 1 to 100"):
+    with pytest.raises(DataError, match="size is 1 to 2048, quality 1 to 100"):
         pack(source, tmp_path / "p", **wrong)
     assert [f.name for f in tmp_path.iterdir()] == []
 
@@ -198,7 +217,9 @@ class TestDamage:
     def test_images_cut_off_or_longer(self, packed, change):
         file = packed / "images.bin"
         file.write_bytes(change(file.read_bytes()))
-        with pytest.raises(DataError, match=r"images.bin has .* bytes instead of .* Pack them"):
+        with pytest.raises(
+            DataError, match=r"images.bin has .* bytes instead of .* Pack the images again"
+        ):
             open_packed(packed)
 
     def test_images_missing(self, packed):

@@ -161,7 +161,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ),
         ("[iirc-cifar]\nepochs = '3'", "epochs must be int, not '3'"),
         ("[iirc-cifar]\nepochs = 0", "epochs must be from 1 to 1,000,000, not 0"),
-        ("[iirc-cifar", "mine.toml is not valid TOML"),
+        ("[iirc-cifar", "mine.toml cannot be read as TOML"),
     ],
 )
 def test_a_faulty_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -171,5 +171,5 @@ def test_a_faulty_file_is_refused(tmp_path: Path, text: str, message: str) -> No
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(PolarbearError, match="is not valid TOML"):
+    with pytest.raises(PolarbearError, match="cannot be read as TOML"):
         settings_for("er", "iirc-cifar", preset=str(tmp_path / "mine.toml"))

@@ -1,7 +1,5 @@
 """Class names and their parents: a forest of any depth."""
 
-import csv
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +10,7 @@ import numpy as np
 
 from polarbear.arrays import Bools, Ints, frozen
 from polarbear.errors import HierarchyError, unknown_name
+from polarbear.guarded import naming, read_csv, read_toml
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,9 @@ class Hierarchy:
             )
         _refuse_bad_names(self.names)
         _refuse_bad_parents(self.names, self.parents)
+        for name, title in self.titles.items():
+            if not isinstance(title, str):
+                raise HierarchyError(f"the title of {name!r} must be a text, not {title!r}")
 
     @classmethod
     def from_parents(
@@ -87,17 +89,13 @@ class Hierarchy:
             bear = ["polar bear", "brown bear"]
         """
         path = Path(path)
-        if not path.is_file():
-            raise HierarchyError(f"no hierarchy file at {path}")
         reader = {".toml": _from_toml, ".csv": _from_csv}.get(path.suffix.lower())
         if reader is None:
             raise HierarchyError(
                 f"{path}: a hierarchy is a .toml or a .csv file, not {path.suffix!r}"
             )
-        try:
+        with naming(path, f"a hierarchy ({path.suffix})", HierarchyError, ""):
             return reader(path)
-        except (HierarchyError, UnicodeDecodeError, csv.Error) as error:
-            raise HierarchyError(f"{path}: {error}") from error
 
     def __len__(self) -> int:
         """Count the classes."""
@@ -246,10 +244,7 @@ def _listed(where: str, names: Any) -> Iterable[str]:
 
 
 def _from_toml(path: Path) -> Hierarchy:
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise HierarchyError(f"not valid TOML: {error}") from error
+    content = read_toml(path, HierarchyError)
     for key in content:
         if key not in ("tree", "alone", "titles"):
             raise unknown_name(f"key in {path}", key, ("tree", "alone", "titles"))
@@ -262,9 +257,7 @@ def _from_toml(path: Path) -> Hierarchy:
 
 
 def _from_csv(path: Path) -> Hierarchy:
-    # utf-8-sig: spreadsheets put a byte order mark first.
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [[field.strip() for field in line] for line in csv.reader(file) if line]
+    rows = read_csv(path, HierarchyError)
     columns = rows[0] if rows else []
     if not {"class", "parent"} <= set(columns):
         raise HierarchyError(

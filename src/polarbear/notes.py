@@ -9,6 +9,9 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from polarbear.errors import DataError
+from polarbear.guarded import read_json
+
 
 def cache_folder() -> Path:
     """Return the user's folder for what can be found out or made again."""
@@ -18,10 +21,9 @@ def cache_folder() -> Path:
 def read_notes(name: str) -> dict[str, Any]:
     """Return the notes of a name, key by key."""
     try:
-        notes = json.loads((cache_folder() / f"{name}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RuntimeError):  # RuntimeError: a user without a home
+        return read_json(cache_folder() / f"{name}.json")
+    except (DataError, RuntimeError):  # RuntimeError: a user without a home
         return {}
-    return notes if isinstance(notes, dict) else {}
 
 
 def write_note(name: str, key: str, value: Any) -> None:

@@ -6,21 +6,18 @@ may say which image each row is for; ``benchmark``, ``order`` and ``split`` what
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
-from zlib import error as ZlibError  # noqa: N812
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polarbear.arrays import Bools, Ints
-from polarbear.data.archive import what_is_wrong
 from polarbear.errors import PredictionError
 from polarbear.evaluate import Evaluator
+from polarbear.guarded import npz_names, read_npz
 from polarbear.metrics import as_labels
 from polarbear.runs import write_whole
 from polarbear.stream import Stream, View
@@ -44,7 +41,9 @@ class Predictions:
 
         Where the file has scores, labels with a score above ``threshold`` count as predicted.
         """
-        given, rows = self._arrays(after)
+        # Sixteen bytes are NumPy's widest number; a wrong shape up to 64 MB is named as such below.
+        most = max(1 << 26, 16 * len(view) * len(view.classes))
+        given, rows = self._arrays(after, most)
         where = f"{self.path}: after_{after}"
         _refuse_bad_shape(where, given, view)
         if threshold is None and given.dtype.kind == "f":
@@ -55,10 +54,10 @@ class Predictions:
         named = as_labels(given, where) if threshold is None else above(given, threshold, where)
         return named if rows is None else named[_places(self.path, after, rows, view)]
 
-    def _arrays(self, after: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    def _arrays(self, after: int, most: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
         if after not in self.tasks:
             raise PredictionError(_missing(self.path, [after], self.tasks))
-        arrays = _read(self.path, (f"after_{after}", f"rows_{after}"))
+        arrays = _read(self.path, (f"after_{after}", f"rows_{after}"), most)
         return arrays[f"after_{after}"], arrays.get(f"rows_{after}")
 
     def refuse_gaps(self, tasks: int) -> None:
@@ -114,24 +113,21 @@ def read_predictions(path: str | Path) -> Predictions:
             f"{path} is a folder: give a .npz file as polarbear.save_predictions writes it; of "
             "run folders, polarbear report shows the scores"
         )
-    if not path.is_file():
-        raise PredictionError(f"there is no file {path}")
-    about = _read(path, ("benchmark", "order", "split"))
-    found = (re.fullmatch(r"after_(\d+)", key) for key in _keys(path))
+    about = _read(path, ("benchmark", "order", "split"), 1 << 20)
+    names = npz_names(path, **_AS_PREDICTIONS)
+    found = (re.fullmatch(r"after_(0|[1-9][0-9]{0,8})", name) for name in names)
     tasks = tuple(sorted(int(match[1]) for match in found if match))
     if not tasks:
         raise PredictionError(
             f"{path} has no predictions: it needs an array after_0 for the images of "
-            "stream.test(after=0), after_1, and so on; it has "
-            + (", ".join(_keys(path)) or "nothing")
+            "stream.test(after=0), after_1, and so on; it has " + (", ".join(names) or "nothing")
         )
-    order = about.get("order")
     return Predictions(
         path,
         tasks,
-        str(about["benchmark"]) if "benchmark" in about else None,
-        _whole_number(path, order) if order is not None else None,
-        str(about["split"]) if "split" in about else None,
+        _one(path, about, "benchmark", "U", "text"),
+        _one(path, about, "order", "iu", "whole number"),
+        _one(path, about, "split", "U", "text"),
     )
 
 
@@ -184,36 +180,22 @@ def _missing(path: Path, missing: list[int], tasks: tuple[int, ...]) -> str:
     )
 
 
-def _whole_number(path: Path, order: NDArray[Any]) -> int:
-    if order.ndim or order.dtype.kind not in "iu":
-        raise PredictionError(f"{path}: order must be one whole number, not {order!r}")
-    return int(order)
+def _one(path: Path, about: Mapping[str, NDArray[Any]], name: str, kinds: str, due: str) -> Any:
+    """Give a single value that a file may have."""
+    if name not in about:
+        return None
+    if about[name].ndim or about[name].dtype.kind not in kinds:
+        raise PredictionError(f"{path}: {name} must be one {due}, not {about[name]!r}")
+    return about[name].item()
 
 
-def _keys(path: Path) -> list[str]:
-    with _opened(path) as archive:
-        return list(archive)
+_AS_PREDICTIONS: dict[str, Any] = {
+    "what": "predictions",
+    "error": PredictionError,
+    "remedy": "Needed is a whole .npz file with an array after_<j> a task, as "
+    "polarbear.save_predictions writes it",
+}
 
 
-def _read(path: Path, keys: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    with _opened(path) as archive:
-        return {key: archive[key] for key in keys if key in archive}
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """Open the arrays of a file; whatever NumPy finds wrong with it is one kind of error."""
-    try:
-        # Opened here, since np.load leaves a damaged file open.
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise PredictionError("it holds one array")
-            with archive:
-                yield archive
-    except (OSError, EOFError, BadZipFile, ZlibError, ValueError) as error:
-        raise PredictionError(
-            f"{path} cannot be read as predictions ({what_is_wrong(error)}). Needed is a whole "
-            ".npz file with an array after_<j> a task, as polarbear.predictions.save_predictions "
-            "writes it"
-        ) from error
+def _read(path: Path, names: tuple[str, ...], most: int) -> dict[str, NDArray[Any]]:
+    return read_npz(path, names, most=most, **_AS_PREDICTIONS)

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -22,6 +21,7 @@ from typing import Any
 from polarbear.benchmarks import Benchmark
 from polarbear.data.kinds import Data
 from polarbear.errors import PolarbearError, ScheduleError, unknown_name
+from polarbear.guarded import naming, read_json, read_toml
 from polarbear.hierarchy import Hierarchy
 from polarbear.schedule import Schedule
 from polarbear.settings import fits
@@ -107,15 +107,16 @@ def read_benchmark(folder: str | Path) -> Benchmark:
 def read_blueprint(folder: str | Path) -> Blueprint:
     """Read what a benchmark folder says."""
     file = Path(folder) / FILE
-    if not file.is_file():
+    if not file.exists():
         raise PolarbearError(
             f"{folder} is no benchmark: it holds no {FILE}. `polarbear new-benchmark NAME --data "
             "DATA` makes one from your data"
         )
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PolarbearError(f"{file} is not valid TOML: {error}") from error
+    with naming(file, "a benchmark", PolarbearError, ""):
+        return _blueprint(file, read_toml(file, PolarbearError))
+
+
+def _blueprint(file: Path, content: dict[str, Any]) -> Blueprint:
     values = _checked(file, content, _KEYS)
     data = _checked(file, values["data"], _DATA_KEYS, "data.")
     rule = _checked(file, values.get("split", {}), _SPLIT_KEYS, "split.")
@@ -162,16 +163,13 @@ def _checked(file: Path, values: dict[str, Any], keys: _Keys, inside: str = "") 
 
 
 def _read_orders(file: Path) -> tuple[Schedule, ...]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+    due = (
+        'Due is {"orders": [[["bear"], ["polar bear", "lamp"]]]}, a list of tasks an order, a list '
+        "of classes a task"
+    )
+    with naming(file, "class orders", ScheduleError, due):
+        content = read_json(file, "class orders", ScheduleError, due)
         return tuple(Schedule.of(order) for order in content["orders"])
-    except ScheduleError as error:
-        raise ScheduleError(f"{file}: {error}") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ScheduleError(
-            f'{file} cannot be read as class orders ({error}): due is {{"orders": [[["bear"], '
-            '["polar bear", "lamp"]]]}}, a list of tasks an order, a list of classes a task'
-        ) from error
 
 
 def _orders_text(orders: Sequence[Schedule]) -> str:

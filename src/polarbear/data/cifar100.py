@@ -2,18 +2,14 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
-from io import BytesIO
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
-from zlib import error as ZlibError  # noqa: N812
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polarbear.arrays import Ints, Pixels, frozen
-from polarbear.data.archive import what_is_wrong
 from polarbear.data.cifar100_official import (
     CIFAR100_LEAVES,
     FOLDER,
@@ -22,8 +18,10 @@ from polarbear.data.cifar100_official import (
     PlanarImages,
     from_official,
 )
+from polarbear.data.decode import as_rgb, open_image, reading
 from polarbear.data.source import Source
 from polarbear.errors import DataError
+from polarbear.guarded import npz_names, opened, read_npz
 
 __all__ = [
     "CIFAR100_LEAVES",
@@ -36,6 +34,8 @@ __all__ = [
 ]
 
 log = logging.getLogger("polarbear")
+
+MOST_BYTES = 1 << 30  # of one array; the training images as 32-bit numbers would have 614 million
 
 
 def open_cifar100(root: str | Path, *, verify: bool = True) -> Source:
@@ -89,38 +89,18 @@ def from_npz(path: str | Path) -> Source:
     ``test_labels``, (n,) or (n, 1) official fine label numbers; ``x_train``, ``y_train``,
     ``x_test``, ``y_test`` serve as well. The checksum is over labels and pixels.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise DataError(f"there is no file {path}")
-    try:
-        arrays = _read_npz(path)
-    except (OSError, EOFError, BadZipFile, ZlibError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        wrong = what_is_wrong(error)
-        raise DataError(f"{path} cannot be read as .npz: {wrong}. Is it complete?") from error
+    names = {
+        f"{split}_{what}": f"{letter}_{split}"
+        for split in SPLITS
+        for what, letter in (("images", "x"), ("labels", "y"))
+    }
+    found = read_npz(path, (*names, *names.values()), most=MOST_BYTES)
+    arrays = {name: found[key] for name in names for key in (names[name], name) if key in found}
+    for name, other in names.items():
+        if name not in arrays:
+            there = ", ".join(sorted(npz_names(path))) or "nothing"
+            raise DataError(f"{path} lacks {name} (or {other}); it has {there}")
     return _arrays_source(str(path), **arrays)
-
-
-def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    with path.open("rb") as file:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise DataError(f"{path} holds one array; needed is a .npz with images and labels")
-        return {
-            f"{split}_{what}": _npz_array(archive, path, f"{split}_{what}", f"{letter}_{split}")
-            for split in SPLITS
-            for what, letter in (("images", "x"), ("labels", "y"))
-        }
-
-
-def _npz_array(archive: Mapping[str, NDArray[Any]], path: Path, *names: str) -> NDArray[Any]:
-    for name in names:
-        if name in archive:
-            return archive[name]
-    raise DataError(
-        f"{path} lacks {' (or '.join(names)}); it has {', '.join(sorted(archive)) or 'nothing'}"
-    )
 
 
 def from_parquet(folder: str | Path) -> Source:
@@ -144,21 +124,21 @@ def from_parquet(folder: str | Path) -> Source:
 def _read_parquet(path: Path) -> tuple[Pixels, NDArray[Any]]:
     try:
         import PIL.Image  # noqa: F401
-        import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise DataError(
             f"to read {path}, pyarrow and Pillow are needed: pip install 'polarbear[parquet]'"
         ) from error
-    try:
-        with pq.ParquetFile(path) as file:
-            _check_columns(path, file.schema_arrow)
-            images = np.empty((file.metadata.num_rows, 32, 32, 3), np.uint8)
-            for row, encoded in enumerate(_column(file, "img")):
-                images[row] = _decode(encoded, f"{path}, row {row}")
-            labels = file.read(["fine_label"]).column(0).to_numpy()
-    except pa.ArrowException as error:
-        raise DataError(f"{path} cannot be read as parquet: {error}. Is it complete?") from error
+    with opened(path, "parquet") as content, pq.ParquetFile(content) as file:
+        _check_columns(path, file.schema_arrow)
+        labels = file.read(["fine_label"]).column(0).to_numpy()
+        # As many as there are labels: the number of rows is only what the file says of itself.
+        images = np.empty((len(labels), 32, 32, 3), np.uint8)
+        row = -1
+        for row, encoded in enumerate(_column(file, "img")):
+            images[row] = _decode(encoded, f"{path}, row {row}")
+        if row + 1 != len(labels):
+            raise DataError(f"{path} has {len(labels)} labels but {row + 1} images")
     return images, labels
 
 
@@ -178,18 +158,14 @@ def _column(file: Any, name: str) -> Iterator[Any]:
 
 
 def _decode(encoded: Any, where: str) -> Pixels:
-    from PIL import Image
-
     content = encoded.get("bytes") if isinstance(encoded, dict) else encoded
     if not isinstance(content, bytes):
         raise DataError(f"{where}: img holds no bytes of an image")
-    try:
-        with Image.open(BytesIO(content)) as image:
-            if image.size != (32, 32):
-                raise DataError(f"{where}: the image is {image.width}×{image.height}, not 32×32")
-            return np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError) as error:
-        raise DataError(f"{where}: the image cannot be decoded: {error}") from error
+    with reading(where):
+        image = open_image(content)
+        if image.size != (32, 32):
+            raise DataError(f"{where}: the image is {image.width}×{image.height}, not 32×32")
+        return np.asarray(as_rgb(image))
 
 
 def _arrays_source(

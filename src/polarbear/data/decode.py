@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+LARGEST = 2048  # pixels a side: a batch of 128 such images has 1.6 GB
+LONGEST = 100  # sides to one: resizing a line of one pixel would make gigabytes of it
+
+
 class EncodedImages(Protocol):
     """Encoded images by row number: a folder of files or one packed file."""
 
@@ -59,6 +63,8 @@ class LazyImages:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise DataError(f"{name} counts from 1; it is {value}")
+        if self.size is not None and self.size > LARGEST:
+            raise DataError(f"size is {LARGEST} pixels at most; it is {self.size}")
         need_pillow()
 
     def __len__(self) -> int:
@@ -93,7 +99,8 @@ class LazyImages:
                 raise DataError(
                     f"images of one batch need one size: {self.files.where(rows[0])} is "
                     f"{first.shape[:2]}, {self.files.where(rows[position])} is "
-                    f"{image.shape[:2]} (height, width). Give size=…, or take them one by one"
+                    f"{image.shape[:2]} (height, width). Give size=…, in a benchmark.toml "
+                    "image_size = N below [data]; or take them one by one"
                 )
             batch[position] = image
 
@@ -125,6 +132,8 @@ def reading(where: str) -> Iterator[None]:
     """Turn whatever goes wrong with one image into an error that names it."""
     try:
         yield
+    except DataError:
+        raise
     except Exception as error:
         # On damaged files Pillow raises OSError, SyntaxError, ValueError, struct.error and others.
         raise DataError(
@@ -142,6 +151,9 @@ def open_image(encoded: bytes) -> "Image":
 
 def as_rgb(image: "Image") -> "Image":
     """Give the image decoded, in RGB."""
+    if image.mode.startswith(("I", "F")):
+        # Pillow would cut their values off at 255, and leave most images white.
+        raise ValueError(f"its pixels have more than 8 bits (mode {image.mode})")
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")  # Pillow warns when it has to drop both in one step
     return image.convert("RGB")
@@ -153,6 +165,8 @@ def shrink(image: "Image", size: int) -> "Image":
 
     width, height = image.size
     short = min(width, height)
+    if max(width, height) > LONGEST * short:
+        raise ValueError(f"it is {width}×{height}, too narrow to be cut to a square")
     target = (size * width // short, size * height // short)
     # A JPEG decodes at 1/2, 1/4 or 1/8 for less work; from twice the wanted size on, this does
     # not show: on ImageNet's usual 500×375 it never happens.

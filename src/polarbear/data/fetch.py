@@ -16,6 +16,7 @@ from typing import IO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from polarbear.data.alone import alone
 from polarbear.data.cifar100 import places
 from polarbear.data.cifar100_official import (
     FOLDER,
@@ -57,18 +58,25 @@ def fetch(
 
     What has come is kept as ``<target>.part``, and the next call takes it up from there. A cut
     connection is tried ``attempts`` times, after ``pause`` seconds, then twice that, and so on.
+    While another process downloads the same file, this one waits, and then takes what came.
     """
     target = Path(target)
     if not url.startswith(("http://", "https://")):
         raise DataError(f"cannot fetch {url!r}: only http:// and https:// addresses")
-    if target.is_file() and file_digest(target, "md5") == md5:
+    if _has_md5(target, md5):
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    download = _Download(url, target.with_name(target.name + ".part"), md5, size, progress)
-    download.complete(attempts, pause)
-    download.refuse_other_content()
-    download.part.replace(target)
+    with alone(target, wait=True):
+        if _has_md5(target, md5):
+            return target
+        download = _Download(url, target.with_name(target.name + ".part"), md5, size, progress)
+        download.complete(attempts, pause)
+        download.refuse_other_content()
+        download.part.replace(target)
     return target
+
+
+def _has_md5(target: Path, md5: str) -> bool:
+    return target.is_file() and file_digest(target, "md5") == md5
 
 
 @dataclass(frozen=True)
@@ -210,19 +218,36 @@ def fetch_cifar100(
     ``files`` says what the archive must hold; every other member is left alone.
     """
     folder = Path(root) / FOLDER
+    if _complete(folder, files):
+        return folder
+    with alone(folder, wait=True):
+        if _complete(folder, files):
+            return folder
+        archive = Path(root) / f"{FOLDER}.tar.gz"
+        found = archive.exists()
+        try:
+            fetch(
+                url,
+                archive,
+                md5=md5,
+                size=size,
+                progress=progress,
+                attempts=attempts,
+                pause=pause,
+            )
+        except DataError as error:
+            raise DataError(f"{error}. {_by_hand(archive)}") from error
+        _unpack(archive, folder, files)
+        if not found:
+            archive.unlink()
+    return folder
+
+
+def _complete(folder: Path, files: Mapping[str, OfficialFile]) -> bool:
     with suppress(DataError):
         check_files(folder, files)
-        return folder
-    archive = Path(root) / f"{FOLDER}.tar.gz"
-    found = archive.exists()
-    try:
-        fetch(url, archive, md5=md5, size=size, progress=progress, attempts=attempts, pause=pause)
-    except DataError as error:
-        raise DataError(f"{error}. {_by_hand(archive)}") from error
-    _unpack(archive, folder, files)
-    if not found:
-        archive.unlink()
-    return folder
+        return True
+    return False
 
 
 def _by_hand(archive: Path) -> str:

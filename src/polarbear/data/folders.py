@@ -21,6 +21,7 @@ from polarbear.data.filenames import FileNames
 from polarbear.data.index_cache import cache_files, read_cache, write_cache
 from polarbear.data.source import Source
 from polarbear.errors import DataError
+from polarbear.guarded import read_bytes
 from polarbear.hierarchy import Hierarchy
 
 log = logging.getLogger("polarbear")
@@ -95,10 +96,7 @@ class FolderIndex:
 
     def encoded(self, row: int) -> bytes:
         """Give an image file's bytes."""
-        try:
-            return self.path(row).read_bytes()
-        except OSError as error:
-            raise DataError(f"{self.where(row)} cannot be read: {error.strerror}") from error
+        return read_bytes(self.path(row), self.where(row))
 
     @cached_property
     def checksum(self) -> str:

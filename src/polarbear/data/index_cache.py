@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from polarbear.arrays import Ints
+from polarbear.guarded import read_npz
 from polarbear.notes import cache_folder
 
 log = logging.getLogger("polarbear")
@@ -36,17 +37,17 @@ def read_cache(file: Path, changed: Mapping[str, int]) -> tuple[Ints, bytes] | N
 
     ``changed`` is class folder → time of its last change, as the folders are now.
     """
-    if not file.is_file():
+    if not os.path.lexists(file):
         return None
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as content:
-            if content["version"] != VERSION or not _same(content, changed):
-                log.info("%s is out of date: indexing again", file)
-                return None
-            counts, names = content["counts"].astype(np.intp), content["names"].tobytes()
+        content = read_npz(file, ("version", "classes", "changed", "counts", "names"))
+        if content["version"] != VERSION or not _same(content, changed):
+            log.info("%s is out of date: indexing again", file)
+            return None
+        counts, names = content["counts"].astype(np.intp), content["names"].tobytes()
         if counts.shape != (len(changed),) or names.count(b"\0") != counts.sum():
             raise ValueError("its parts do not fit together")
-    except Exception as error:  # a damaged archive raises almost anything; the folders are there
+    except Exception as error:  # arrays of any shape may be in it; the folders are there
         log.warning("%s cannot be used (%s): indexing again", file, error)
         return None
     return counts, names

@@ -4,17 +4,15 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
-from zlib import error as ZlibError  # noqa: N812
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polarbear.arrays import Ints, frozen
-from polarbear.data.archive import what_is_wrong
 from polarbear.data.labels import number_leaves
 from polarbear.data.source import Source
 from polarbear.errors import DataError
+from polarbear.guarded import read_npz
 from polarbear.hierarchy import Hierarchy
 
 NEEDED = ("train_images", "train_labels", "test_images", "test_labels")
@@ -44,21 +42,11 @@ def open_npz(path: str | Path, hierarchy: Hierarchy) -> Source:
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
-    if not path.is_file():
-        raise DataError(f"there is no file {path}")
-    try:
-        # Opened here, since np.load leaves a damaged file open.
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise DataError("it holds one array")
-            with archive:
-                arrays = {name: archive[name] for name in (*NEEDED, "classes") if name in archive}
-    except (OSError, EOFError, BadZipFile, ZlibError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be read as .npz ({what_is_wrong(error)}). Needed is a whole file as "
-            f"np.savez writes it, with {', '.join(NEEDED)}; texts as arrays of str, not of object"
-        ) from error
+    remedy = (
+        f"Needed is a whole file as np.savez writes it, with {', '.join(NEEDED)}; texts as arrays "
+        "of str, not of object"
+    )
+    arrays = read_npz(path, (*NEEDED, "classes"), remedy=remedy)
     missing = [name for name in NEEDED if name not in arrays]
     if missing:
         raise DataError(f"{path} lacks {', '.join(missing)}: it needs {', '.join(NEEDED)}")
@@ -66,7 +54,8 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _refuse_bad_images(path: Path, name: str, images: NDArray[Any]) -> None:
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
+    kept = images.ndim == 4 and images.shape[-1] == 3 and 0 not in images.shape[1:]
+    if images.dtype != np.uint8 or not kept:
         raise DataError(
             f"{path}: {name} must be uint8 of shape (n, height, width, 3); it is {images.dtype} of "
             f"shape {images.shape}. Grey images: np.repeat(images[..., None], 3, axis=-1); values "
@@ -78,6 +67,12 @@ def _leaves(
     path: Path, hierarchy: Hierarchy, arrays: Mapping[str, NDArray[Any]], name: str
 ) -> Ints:
     labels = arrays[name].reshape(-1) if arrays[name].shape[1:] == (1,) else arrays[name]
+    rows = len(arrays[name.replace("labels", "images")])
+    if labels.shape != (rows,):
+        raise DataError(
+            f"{path}: {name} must be one an image, ({rows},); their shape is {arrays[name].shape}. "
+            "Of a matrix with a column a class: labels.argmax(axis=1)"
+        )
     if np.issubdtype(labels.dtype, np.integer):
         labels = _named(path, labels, arrays.get("classes"), name)
     elif labels.dtype.kind != "U":

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from polarbear.data.alone import alone
 from polarbear.data.decode import (
+    LARGEST,
     EncodedImages,
     LazyImages,
     open_image,
@@ -58,12 +60,28 @@ def pack(
     Images whose short side is above ``size`` are resized to it and stored as JPEG of this
     ``quality``; the others keep their bytes. ``progress(done, total)`` is called now and then.
     All is written into ``<folder>.part``, which gets its name when it is whole: a run that was
-    cut off leaves nothing that could be mistaken for a set, and the next run starts afresh.
+    cut off leaves nothing that could be mistaken for a set, and the next run starts afresh. While
+    one process packs into a folder, another is refused.
     """
-    if size < 1 or not 1 <= quality <= 100:
-        raise DataError(f"size is 1 or more, quality 1 to 100; they are {size} and {quality}")
+    if not 1 <= size <= LARGEST or not 1 <= quality <= 100:
+        raise DataError(f"size is 1 to {LARGEST}, quality 1 to 100; they are {size} and {quality}")
     folder = Path(folder).absolute()
     files = [_files_of(source, split) for split in ("train", "test")]
+    with alone(folder, wait=False):
+        _write(source, files, folder, size, quality, workers, progress)
+    log.info("packed %d images into %s", len(files[0]) + len(files[1]), folder)
+    return folder
+
+
+def _write(
+    source: Source,
+    files: list[EncodedImages],
+    folder: Path,
+    size: int,
+    quality: int,
+    workers: int | None,
+    progress: Progress | None,
+) -> None:
     part = _fresh_part(folder)
     digest, index = _write_images(part / IMAGES, files, size, quality, workers, progress)
     index["leaf"] = np.concatenate([source.train_leaf, source.test_leaf]).astype("<i4")
@@ -79,8 +97,6 @@ def pack(
     if folder.exists():
         folder.rmdir()
     part.rename(folder)
-    log.info("packed %d images into %s", len(files[0]) + len(files[1]), folder)
-    return folder
 
 
 def _files_of(source: Source, split: str) -> EncodedImages:

@@ -16,13 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polarbear.arrays import Ints
-from polarbear.data.decode import LazyImages
+from polarbear.data.decode import LARGEST, LazyImages
 from polarbear.data.filenames import FileNames
 from polarbear.data.source import Source
 from polarbear.errors import DataError
+from polarbear.guarded import naming, read_json, read_npz
 
 FORMAT, VERSION = "polarbear-packed", 1
 HEADER, IMAGES, INDEX = "polarbear-packed.json", "images.bin", "index.npz"
+
+AGAIN = "Pack the images again"
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -39,6 +42,16 @@ class Header:
     sha256: str
     format: str = FORMAT
     version: int = VERSION
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no set has."""
+        limits = {"train": 2**40, "test": 2**40, "bytes": 2**60, "size": LARGEST, "quality": 100}
+        for name, most in limits.items():
+            value, least = getattr(self, name), int(name in ("size", "quality"))
+            if type(value) is not int or not least <= value <= most:
+                raise DataError(f"{name} is a whole number from {least} to {most}, not {value!r}")
+        if not isinstance(self.sha256, str):
+            raise DataError(f"sha256 is a text, not {self.sha256!r}")
 
     def to_json(self) -> str:
         """Write it as text."""
@@ -65,9 +78,12 @@ class PackedImages:
     def encoded(self, row: int) -> bytes:
         """Give an image as it is stored."""
         begin, end = int(self.offsets[row]), int(self.offsets[row + 1])
-        with self.file.open("rb", buffering=0) as file:
-            file.seek(begin)
-            content = file.read(end - begin)
+        try:
+            with self.file.open("rb", buffering=0) as file:
+                file.seek(begin)
+                content = file.read(end - begin)
+        except OSError as error:
+            raise DataError(f"{self.where(row)} cannot be read: {error.strerror}") from error
         if len(content) != end - begin:
             raise DataError(f"{self.where(row)} is cut off: {self.file} became shorter")
         return content
@@ -143,40 +159,50 @@ def read_header(folder: Path) -> Header:
         part = folder.with_name(f"{folder.name}.part")
         hint = f" ({part.name} is one that was never finished)" if part.exists() else ""
         raise DataError(f"{folder} holds no packed images: {HEADER} is missing{hint}")
-    try:
-        content = json.loads((folder / HEADER).read_text(encoding="utf-8"))
+    with naming(folder / HEADER, "a header", remedy=AGAIN):
+        content = read_json(folder / HEADER, "a header", remedy=AGAIN)
         if content["format"] != FORMAT or content["version"] != VERSION:
-            raise _damaged(
-                folder,
+            raise DataError(
                 f"its format is {content['format']!r} version {content['version']}, "
-                f"this polarbear reads {FORMAT!r} version {VERSION}",
+                f"this polarbear reads {FORMAT!r} version {VERSION}. {AGAIN}"
             )
         return Header(**content)
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise _damaged(folder, f"{HEADER} cannot be read: {error}") from error
 
 
 def _read_index(folder: Path, header: Header) -> Arrays:
     count = header.train + header.test
-    there = (folder / IMAGES).stat().st_size if (folder / IMAGES).exists() else 0
+    there = (folder / IMAGES).stat().st_size if (folder / IMAGES).is_file() else 0
     if there != header.bytes:
         raise _damaged(folder, f"{IMAGES} has {there:,} bytes instead of {header.bytes:,}")
-    try:
-        with (folder / INDEX).open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            index = {
-                name: stored[name] for name in ("leaf", "leaves", "names", "offsets", "shapes")
-            }
-    except Exception as error:  # a damaged archive raises almost anything
-        raise _damaged(folder, f"{INDEX} cannot be read: {error}") from error
-    lengths = [len(index["leaf"]), len(index["shapes"]), len(index["offsets"]) - 1]
-    lengths.append(len(FileNames(index["names"].tobytes())))
-    offsets = index["offsets"]
-    if set(lengths) != {count} or offsets[-1] != header.bytes or np.any(np.diff(offsets) < 0):
+    # Names of files have 255 bytes at most, those that a table lists have their folders too.
+    most = 4096 * (count + 1) + (1 << 20)
+    kinds = {
+        "leaf": ("<i4", (count,)),
+        "leaves": ("u1", None),
+        "names": ("u1", None),
+        "offsets": ("<i8", (count + 1,)),
+        "shapes": ("<i4", (count, 2)),
+    }
+    index = read_npz(folder / INDEX, kinds, remedy=AGAIN, most=most)
+    whole = all(
+        name in index and index[name].dtype == dtype and shape in (None, index[name].shape)
+        for name, (dtype, shape) in kinds.items()
+    )
+    if not whole or not _fits(index, header):
         raise _damaged(folder, f"{INDEX} does not fit {HEADER} ({count} images)")
     return index
 
 
+def _fits(index: Arrays, header: Header) -> bool:
+    offsets, leaf = index["offsets"], index["leaf"]
+    leaves = len(FileNames(index["leaves"].tobytes()))
+    return bool(
+        len(FileNames(index["names"].tobytes())) == header.train + header.test
+        and (offsets[0], offsets[-1]) == (0, header.bytes)
+        and np.all(np.diff(offsets) >= 0)
+        and np.all((leaf >= 0) & (leaf < leaves))
+    )
+
+
 def _damaged(folder: Path, what: str) -> DataError:
-    return DataError(f"the packed images in {folder} cannot be used: {what}. Pack them again")
+    return DataError(f"the packed images in {folder} cannot be used: {what}. {AGAIN}")

@@ -1,6 +1,5 @@
 """Images named in a CSV file: one line an image, with its path, its class and its split."""
 
-import csv
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from polarbear.data.decode import LazyImages
 from polarbear.data.labels import number_leaves
 from polarbear.data.source import Source
 from polarbear.errors import DataError, counted, unknown_name
+from polarbear.guarded import read_bytes, read_csv
 from polarbear.hierarchy import Hierarchy
 
 COLUMNS = ("path", "label", "split")
@@ -33,14 +33,15 @@ class TableFiles:
 
     def where(self, row: int) -> str:
         """Say where an image is stored, for messages."""
-        return f"{self.folder / self.paths[row]} (row {row})"
+        return f"{self.path(row)} (row {row})"
+
+    def path(self, row: int) -> Path:
+        """Give an image's path."""
+        return self.folder / self.paths[row]
 
     def encoded(self, row: int) -> bytes:
         """Give an image file's bytes."""
-        try:
-            return (self.folder / self.paths[row]).read_bytes()
-        except OSError as error:
-            raise DataError(f"{self.where(row)} cannot be read: {error.strerror}") from error
+        return read_bytes(self.path(row), self.where(row))
 
 
 def open_table(
@@ -69,14 +70,7 @@ def open_table(
 
 
 def _read(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        raise DataError(f"there is no file {path}")
-    try:
-        # utf-8-sig: spreadsheets put a byte order mark first.
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [[field.strip() for field in line] for line in csv.reader(file) if line]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read as CSV: {error}") from error
+    rows = read_csv(path)
     _refuse_bad_columns(path, rows[0] if rows else [])
     lines = [_line(path, number, rows[0], row) for number, row in enumerate(rows[1:], 2)]
     _refuse_doubled(path, lines)
@@ -117,12 +111,19 @@ def _refuse_doubled(path: Path, lines: Iterable[Mapping[str, str]]) -> None:
 
 
 def _refuse_missing_files(path: Path, files: TableFiles) -> None:
-    missing = [name for name in files.paths if not (files.folder / name).is_file()]
+    missing = [name for name in files.paths if not _is_file(files.folder / name)]
     if missing:
         raise DataError(
             f"{path} lists {counted(len(missing), 'file')} not there, the first {missing[0]!r}: "
             f"paths are relative to the CSV file's folder, {files.folder}"
         )
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a folder that may not be entered
+        return False
 
 
 def _content(lines: Iterable[Mapping[str, str]]) -> bytes:

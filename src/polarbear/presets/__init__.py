@@ -1,12 +1,12 @@
 """Presets: named sets of values for the settings, one TOML file each."""
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from polarbear.benchmarks import find
 from polarbear.errors import PolarbearError, unknown_name
+from polarbear.guarded import naming, read_toml
 from polarbear.methods.registry import method_names
 from polarbear.settings import Settings
 
@@ -27,7 +27,11 @@ def preset_values(name: str, benchmark: str, method: str) -> dict[str, Any]:
     >>> preset_values("paper", "iirc-imagenet-lite", "icarl-cnn")["learning_rate"]
     0.5
     """
-    tables = _read(name)
+    with naming(name, "a preset", PolarbearError, ""):
+        return _values(name, _read(name), benchmark, method)
+
+
+def _values(name: str, tables: dict[str, Any], benchmark: str, method: str) -> dict[str, Any]:
     # A benchmark folder is called by its last part, wherever it lies.
     family = re.sub(r"-v\d+$", "", Path(benchmark).name)
     values = _outside_tables(tables)
@@ -56,16 +60,22 @@ def settings_for(
 
 
 def _layers(tables: dict[str, Any], benchmark: str) -> list[dict[str, Any]]:
-    """Give a benchmark's table, after those of the benchmark it is like."""
-    table = tables.get(benchmark, {})
-    for key in table.keys() - _outside_tables(table).keys():
-        if key not in method_names() and ":" not in key:
-            raise unknown_name(f"method in the preset's table {benchmark}", key, method_names())
-    if "like" not in table:
-        return [table]
-    if table["like"] not in tables:
-        raise unknown_name("table of a preset", table["like"], tables)
-    return [*_layers(tables, table["like"]), table]
+    """Give a benchmark's table, after those of the benchmarks it is like."""
+    found: dict[str, dict[str, Any]] = {}
+    name, table = benchmark, tables.get(benchmark, {})
+    while True:
+        for key in table.keys() - _outside_tables(table).keys():
+            if key not in method_names() and ":" not in key:
+                raise unknown_name(f"method in the preset's table {name}", key, method_names())
+        found = {name: table} | found
+        if "like" not in table:
+            return list(found.values())
+        name = table["like"]
+        if name in found:
+            raise PolarbearError(f"the table {name} is like itself: take out one line with like")
+        if name not in tables:
+            raise unknown_name("table of a preset", name, tables)
+        table = tables[name]
 
 
 def _outside_tables(values: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +94,4 @@ def _read(name: str) -> dict[str, Any]:
         )
     if not file.is_file():
         raise unknown_name("preset", name, preset_names())
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PolarbearError(f"{file} is not valid TOML: {error}") from error
+    return read_toml(file, PolarbearError)
