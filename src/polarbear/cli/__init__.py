@@ -12,6 +12,7 @@ from importlib import import_module
 
 from polarbear import __version__
 from polarbear.errors import PolarbearError, unknown_name
+from polarbear.names import printable
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class ToStderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, with its traceback."""
         try:
-            print(self.format(record), file=sys.stderr)
+            print(printable(self.format(record)), file=sys.stderr)
         except Exception:  # no line is worth a run: a closed pipe, a library's faulty message
             self.handleError(record)
 
