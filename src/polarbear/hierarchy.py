@@ -11,6 +11,7 @@ import numpy as np
 from polarbear.arrays import Bools, Ints, frozen
 from polarbear.errors import HierarchyError, unknown_name
 from polarbear.guarded import naming, read_csv, read_toml
+from polarbear.names import readable
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Hierarchy:
 
     def title(self, name: str) -> str:
         """Give a class's name as people write it: ``n02134084`` → ``ice bear``."""
-        return self.titles.get(name, name.replace("_", " "))
+        return readable(self.titles.get(name, name.replace("_", " ")))
 
     @cached_property
     def parent_array(self) -> Ints:

@@ -1,6 +1,7 @@
 """A finished run as one small JSON file, for results that are kept and compared."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from polarbear.decide import top1
 from polarbear.errors import PolarbearError
 from polarbear.evaluate import Evaluator
+from polarbear.names import file_name
 from polarbear.runs import RunFolder, plain
 from polarbear.stream import Stream
 
@@ -56,7 +58,7 @@ def command_of(settings: Mapping[str, Any]) -> str:
 def departures(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Give the settings that are not the paper's, a method's own as ``options.<name>``.
 
-    What a method's options usually are is not known where it cannot be imported: none depart.
+    What the options of a method that is not ours usually are is not known: none depart.
     """
     default = _default_options(settings)
     return _unlike_preset(settings, settings["options"] if default is None else default)
@@ -74,14 +76,19 @@ def _unlike_preset(settings: Mapping[str, Any], options: Mapping[str, Any]) -> d
 
 
 def _default_options(settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the usual options of a run's method; None where it cannot be imported here."""
-    from polarbear.methods.registry import resolve
+    """Give the usual options of a run's method; None of one that is not ours.
+
+    Whoever reads results need not trust them: a module that they name is not imported.
+    """
+    from polarbear.methods.registry import METHODS, resolve
 
     if not settings["options"]:
         return {}  # Nothing to hold them against, and a method is slow to import.
+    if settings["method"] not in METHODS:
+        return None
     try:
         return asdict(resolve(settings["method"]).Options())
-    except (PolarbearError, ImportError):
+    except (PolarbearError, ImportError):  # PyTorch is missing
         return None
 
 
@@ -111,8 +118,11 @@ def _top1(folder: RunFolder, stream: Stream) -> list[float | None] | None:
 
 def result_path(root: Path, summary: Mapping[str, Any]) -> Path:
     """Give where a summary is kept: ``results/<benchmark>/<method>/order-<n>.json``."""
-    method = str(summary["method"]).replace(":", ".")
-    return root / Path(summary["benchmark"]).name / method / f"order-{summary['order']}.json"
+    method, order = str(summary["method"]), file_name(str(summary["order"]))
+    # A class of one's own is called as Python calls it: package.module.Class.
+    dotted = re.fullmatch(r"\w[\w.]{,100}:\w{1,50}", method, re.ASCII)
+    folder = method.replace(":", ".") if dotted else file_name(method)
+    return root / file_name(Path(summary["benchmark"]).name) / folder / f"order-{order}.json"
 
 
 def kept_scores(file: Path) -> list[float | None] | None:

@@ -13,6 +13,7 @@ from importlib import import_module
 from polarbear import __version__
 from polarbear.errors import PolarbearError, unknown_name
 from polarbear.interrupt import STOPPED, unwind_on_ctrl_c
+from polarbear.names import printable
 from polarbear.out_of_memory import OutOfMemoryError, enough_memory
 
 
@@ -65,7 +66,7 @@ class ToStderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, with its traceback."""
         try:
-            print(self.format(record), file=sys.stderr)
+            print(printable(self.format(record)), file=sys.stderr)
         except Exception:  # no line is worth a run: a closed pipe, a library's faulty message
             self.handleError(record)
 

@@ -12,6 +12,7 @@ from polarbear.benchmarks import Benchmark, find, load, nominal_stream
 from polarbear.cli.options import Json, Root
 from polarbear.cli.screen import console, count, plain_table, print_json
 from polarbear.errors import DataError, counted
+from polarbear.names import printable
 from polarbear.statistics import ClassSize, Statistics, schedule_statistics, stream_statistics
 
 Name = Annotated[
@@ -62,7 +63,7 @@ def count_benchmark(
 
 def _print(screen: Console, benchmark: Benchmark, statistics: Statistics, note: str | None) -> None:
     about = f", order {statistics.order}: {benchmark.summary}"
-    screen.print(Text.assemble((statistics.name, "bold"), about), soft_wrap=True)
+    screen.print(Text.assemble((statistics.name, "bold"), printable(about)), soft_wrap=True)
     if note:
         screen.print(note, style="yellow", soft_wrap=True)
     tables = (

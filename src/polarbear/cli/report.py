@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
+from rich.text import Text
 from tyro.conf import arg
 
 from polarbear.cli.screen import console, error_console
 from polarbear.errors import PolarbearError, counted
+from polarbear.names import readable
 from polarbear.report.build import Report, build_report
 from polarbear.report.groups import Runs
 from polarbear.report.options import Options
@@ -90,7 +92,7 @@ def report(
             formats=_words(formats),
             only=_words(figures),
             jobs=min(4, os.cpu_count() or 1),
-            say=lambda name: status.update(f"{name} done …"),
+            say=lambda name: status.update(Text(readable(f"{name} done …"))),
         )
     _print(console(), runs, made, time.perf_counter() - began)
 

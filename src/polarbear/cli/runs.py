@@ -1,15 +1,20 @@
 """``polarbear runs``: the run folders below a folder and how far they are."""
 
+import logging
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from tyro.conf import arg
 
 from polarbear.cli.options import Json
 from polarbear.cli.screen import console, plain_table, print_json, share
 from polarbear.errors import PolarbearError
-from polarbear.runs import RunError, RunFolder, find_runs
+from polarbear.names import one_line, readable
+from polarbear.report.read import read_run
+from polarbear.runs import RunFolder, find_runs
+
+log = logging.getLogger("polarbear")
 
 Dir = Annotated[Path, arg(metavar="DIR", help="Where to look, as deep as it goes.")]
 WIDE = 1000
@@ -23,9 +28,15 @@ def runs(folder: Dir = Path("runs"), /, *, json: Json = False) -> None:
     lines = [_line(found) for found in find_runs(folder)]
     if json:
         print_json(lines)
-        return
-    if not lines:
+    elif lines:
+        _print(lines, folder)
+    else:
         raise PolarbearError(f"there is no run in {folder}: `polarbear run METHOD` makes one")
+    if lines and all(line["problem"] for line in lines):
+        raise PolarbearError(f"no run in {folder} can be read")
+
+
+def _print(lines: list[dict[str, Any]], folder: Path) -> None:
     table = plain_table("method", "benchmark", "order", "seed", "tasks", "R_j", "state", "run")
     table.columns[-1].justify = "left"
     for line in lines:
@@ -38,20 +49,20 @@ def runs(folder: Dir = Path("runs"), /, *, json: Json = False) -> None:
 def _line(found: RunFolder) -> dict[str, Any]:
     path = str(found.path)
     try:
-        manifest = found.manifest()
-        scores = found.table().r
-    except (RunError, KeyError, ValueError) as error:
+        run = read_run(found.path)
+    except PolarbearError as error:
+        log.warning("unreadable: %s", one_line(str(error)))
         return {"path": path} | UNKNOWN | {"state": "unreadable", "problem": str(error)}
-    settings = manifest["settings"]
-    done = np.flatnonzero(~np.isnan(scores))
-    asked = {key: settings[key] for key in ("method", "benchmark", "order", "seed")}
     return {
         "path": path,
-        **asked,
-        "done": len(done),
-        "tasks": min(len(scores), settings["tasks"] or len(scores)),
-        "score": float(scores[done[-1]]) if done.size else None,
-        "state": "finished" if found.finished else "unfinished",
+        "method": run.method,
+        "benchmark": run.settings["benchmark"],
+        "order": run.order,
+        "seed": run.seed,
+        "done": len(run.done),
+        "tasks": min(run.tasks, run.settings.get("tasks") or run.tasks),
+        "score": float(run.scores["pw_jaccard"][run.done[-1]]) if run.done else None,
+        "state": "finished" if run.finished else "unfinished",
         "problem": None,
     }
 
@@ -61,12 +72,12 @@ def _cells(line: dict[str, Any], folder: Path) -> tuple[str, ...]:
     if line["state"] == "unreadable":
         return (*["–"] * 6, line["state"], path)
     return (
-        line["method"],
-        Path(line["benchmark"]).name,  # one's own is the path of its folder
+        readable(line["method"]),
+        readable(Path(line["benchmark"]).name),  # one's own is the path of its folder
         str(line["order"]),
         str(line["seed"]),
         f"{line['done']}/{line['tasks']}",
-        share(np.nan if line["score"] is None else line["score"]),
+        share(math.nan if line["score"] is None else line["score"]),
         line["state"],
         path,
     )

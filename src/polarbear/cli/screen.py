@@ -1,7 +1,6 @@
 """How the commands write: tables that read well at 80 columns, in colour only on a terminal."""
 
 import errno
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -11,18 +10,28 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from polarbear.names import json_text, printable
+
+
+class Screen(Console):
+    """A screen on which names that others gave do nothing: no markup, no escape sequences."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Give text as it is printed, whatever is in it."""
+        return super().render_str(printable(text), **how)
+
 
 def console() -> Console:
     """Give the screen; made anew each time, since output may have been redirected since.
 
     Nothing is markup or an emoji: a class may have brackets in its name, a path colons.
     """
-    return Console(highlight=False, markup=False, emoji=False)
+    return Screen(highlight=False, markup=False, emoji=False)
 
 
 def error_console() -> Console:
     """Give the screen for errors and progress."""
-    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+    return Screen(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 REMEDIES = {
@@ -69,7 +78,7 @@ def plain_table(*columns: str, title: str | None = None) -> Table:
 
 def print_json(content: Mapping[str, Any] | list[Any]) -> None:
     """Print JSON for programs, as is: no colour, no wrapping."""
-    print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+    print(json_text(content, indent=2))
 
 
 def count(number: int | None) -> str:

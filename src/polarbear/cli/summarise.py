@@ -1,8 +1,10 @@
 """``polarbear summarise``: finished runs as small files to keep."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from tyro.conf import arg
 
@@ -10,9 +12,15 @@ from polarbear.benchmarks import load
 from polarbear.cli.options import Root
 from polarbear.cli.screen import console
 from polarbear.errors import DataError, PolarbearError
+from polarbear.names import one_line
+from polarbear.report.read import read_run, reading
 from polarbear.runs import RunFolder, find_runs, plain, write_json
 from polarbear.stream import Stream
 from polarbear.summary import kept_scores, result_path, summarise
+
+log = logging.getLogger("polarbear")
+
+Read = TypeVar("Read")
 
 Runs = Annotated[Path, arg(metavar="DIR", help="A folder with finished runs, as deep as it goes.")]
 Out = Annotated[Path, arg(metavar="DIR", help="Where the summaries go.")]
@@ -36,9 +44,9 @@ def summarise_runs(
     places = _places(folder, out)
     if not overwrite:
         _refuse_other_runs(places)
-    for path, found in places.items():
-        write_json(path, summarise(found, _stream(found, root)))
-        console().print(f"{path}", soft_wrap=True)
+    written = [path for path, found in places.items() if _write(path, found, root)]
+    if not written:
+        raise PolarbearError(f"there is no whole finished run in {folder}")
 
 
 def _places(folder: Path, out: Path) -> dict[Path, RunFolder]:
@@ -48,15 +56,16 @@ def _places(folder: Path, out: Path) -> dict[Path, RunFolder]:
         if not found.finished:
             console().print(f"{found.path}: not finished, left out", soft_wrap=True)
             continue
-        path = result_path(out, found.manifest()["settings"])
+        run = _read(found, partial(read_run, found.path))
+        if run is None:
+            continue
+        path = result_path(out, run.settings)
         if path in places:
             raise PolarbearError(
                 f"{places[path].path} and {found.path} would both be {path}: summarise one at a "
                 "time, each into an --out of its own"
             )
         places[path] = found
-    if not places:
-        raise PolarbearError(f"there is no finished run in {folder}")
     return places
 
 
@@ -69,6 +78,25 @@ def _refuse_other_runs(places: Mapping[Path, RunFolder]) -> None:
             )
 
 
+def _write(path: Path, found: RunFolder, root: Path | None) -> bool:
+    summary = _read(found, lambda: summarise(found, _stream(found, root)))
+    if summary is None:
+        return False
+    write_json(path, summary)
+    console().print(f"{path}", soft_wrap=True)
+    return True
+
+
+def _read(found: RunFolder, read: Callable[[], Read]) -> Read | None:
+    """Give what is read of a run; a damaged one is left out, and said to be."""
+    try:
+        with reading(found.path):
+            return read()
+    except PolarbearError as error:
+        log.warning("left out: %s", one_line(str(error)))
+        return None
+
+
 def _stream(found: RunFolder, root: Path | None) -> Stream | None:
     """Give the run's data, for the score of the likeliest class; None where they are absent."""
     manifest = found.manifest()
@@ -79,7 +107,7 @@ def _stream(found: RunFolder, root: Path | None) -> Stream | None:
         stream = load(settings["benchmark"], settings["order"], place, joint=joint)
         if stream.source is None or stream.source.checksum != manifest["data"]:
             raise DataError("The data are not those the run was made with")
-    except DataError as error:
+    except PolarbearError as error:
         console().print(f"{found.path}: no score of the likeliest class. {error}", soft_wrap=True)
         return None
     return stream

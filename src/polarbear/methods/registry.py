@@ -119,7 +119,8 @@ def find_class(name: str) -> "type[Method]":
     if name in (added := _added()):
         return _load(added[name].value)
     if ":" in name:
-        return _load(name)
+        with _current_directory():
+            return _load(name)
     error = unknown_name("method", name, method_names())
     raise type(error)(f"{error}; or the dotted path of your own: package.module:Class")
 
@@ -173,8 +174,7 @@ def _load(path: str) -> "type[Method]":
 
 def _import(module: str, path: str) -> ModuleType:
     try:
-        with _current_directory():
-            return import_module(module)
+        return import_module(module)
     except ModuleNotFoundError as error:
         raise PolarbearError(_missing(error.name or "", module, path)) from error
     except (ImportError, SyntaxError) as error:

@@ -1,7 +1,7 @@
 """Make a whole report: every figure and table that the runs allow, the page, and an index."""
 
-import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from polarbear.benchmarks import find
 from polarbear.errors import DataError, PolarbearError, counted, unknown_name
+from polarbear.names import file_name, json_text, one_line
 from polarbear.report import figures
 from polarbear.report.answers import comparable_runs
 from polarbear.report.figures_confusion import confusion, confusion_full
@@ -163,7 +164,7 @@ def _make(parts: Sequence[tuple[str, Part]]) -> list[tuple[str, Result]]:
     for name, part in parts:
         try:
             results.append((name, Result(tuple(part()))))
-        except DataError as error:
+        except PolarbearError as error:
             log.info("%s left out: %s", name, error)
             results.append((name, Result((), str(error))))
     return results
@@ -210,7 +211,13 @@ def _drawn(name: str, runs: Runs) -> dict[str, Draw]:
     except DataError:
         return {name: FIGURES[name]}  # which says why it cannot be drawn
     one: Callable[..., list[Drawing]] = BY_METHOD[name]
-    return {f"{name}: {group.title}": partial(one, only=(group.name,)) for group in groups}
+    titles = Counter(group.title for group in groups)
+    return {
+        f"{name}: {group.title if titles[group.title] == 1 else file_name(group.name)}": partial(
+            one, only=(group.name,)
+        )
+        for group in groups
+    }
 
 
 def _figures(
@@ -244,14 +251,15 @@ def _write_contents(report: Report, runs: Runs) -> None:
         lines += ["", "Left out:", ""]
         lines += [f"- {name}: {reason}" for name, reason in report.left_out.items()]
     report.folder.mkdir(parents=True, exist_ok=True)
-    (report.folder / "contents.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    text = "".join(f"{one_line(line)}\n" for line in lines)
+    (report.folder / "contents.md").write_text(text, encoding="utf-8")
     content = {
         "benchmark": runs.benchmark,
         "groups": {group.name: [str(run.path) for run in group.runs] for group in runs.groups},
         "made": {one.name: [_relative(f, report.folder) for f in one.files] for one in report.made},
         "left_out": dict(report.left_out),
     }
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    text = json_text(content, indent=1) + "\n"
     (report.folder / "contents.json").write_text(text, encoding="utf-8")
 
 

@@ -16,6 +16,7 @@ from polarbear.report.figures_curves import (
     label_outside,
     legend_below,
     legend_beside,
+    name_axes,
     over_tasks,
     own_images,
     refuse_absent,
@@ -42,7 +43,7 @@ def average_pw_js(runs: Runs, options: Options) -> list[Drawing]:
     draw_groups(axes, runs.groups, average("pw_jaccard"))
     theirs = options.paper and draw_paper(axes, runs)
     over_tasks(axes, runs.tasks)
-    axes.set(xlabel="after task $j$", ylabel="average pw-JS  $R_j$")
+    name_axes(axes, "after task $j$", "average pw-JS  $R_j$")
     legend_beside(figure, axes)
     words = caption(runs, "Average pw-JS after each task")
     return [Drawing("average-pw-js", words + (" Dashed: the paper's." if theirs else ""), figure)]
@@ -54,7 +55,7 @@ def average_jaccard(runs: Runs, options: Options) -> list[Drawing]:
     figure, axes = new_axes(PAGE * 0.8, 2.9)
     draw_groups(axes, runs.groups, average("jaccard"))
     over_tasks(axes, runs.tasks)
-    axes.set(xlabel="after task $j$", ylabel="average Jaccard similarity")
+    name_axes(axes, "after task $j$", "average Jaccard similarity")
     legend_beside(figure, axes)
     words = caption(runs, "Average Jaccard similarity after each task")
     return [Drawing("average-jaccard", words, figure)]
@@ -66,7 +67,7 @@ def per_task(runs: Runs, options: Options) -> list[Drawing]:
     figure, axes = new_axes(PAGE * 0.8, 2.9)
     draw_groups(axes, runs.groups, own_images)
     over_tasks(axes, runs.tasks)
-    axes.set(xlabel="task $j$", ylabel="pw-JS on the task's images  $R_{jj}$")
+    name_axes(axes, "task $j$", "pw-JS on the task's images  $R_{jj}$")
     legend_beside(figure, axes)
     return [
         Drawing("per-task", caption(runs, "pw-JS on each task's images right after it"), figure)
@@ -87,7 +88,7 @@ def forgetting(runs: Runs, options: Options) -> list[Drawing]:
     for axes, task in zip(panels, tasks, strict=False):
         draw_groups(axes, runs.groups, course(task))
         over_tasks(axes, runs.tasks)
-        axes.set_title(f"images of task $k$ = {task}")
+        axes.set_title(f"images of task $k$ = {task}", parse_math=True)
     panels[0].set_ylim(0, 1.02)
     label_outside(grid, "pw-JS  $R_{jk}$")
     legend_below(figure, panels)
@@ -171,7 +172,8 @@ def _memory_courses(axes: "Axes", groups: Sequence[Group]) -> None:
         name = f"{_size(group)} ({runs})"
         draw_curve(axes, mean, std, name, COLOURS[i % 10], MARKERS[i % len(MARKERS)])
     over_tasks(axes, groups[0].tasks)
-    axes.set(title=title(groups[0].method), xlabel="after task $j$", ylabel="average pw-JS  $R_j$")
+    axes.set_title(title(groups[0].method))
+    name_axes(axes, "after task $j$", "average pw-JS  $R_j$")
     axes.legend(title="images kept a class", alignment="left")
 
 
@@ -186,7 +188,7 @@ def _memory_ends(axes: "Axes", groups: Sequence[Group]) -> None:
     axes.set_xticks(places, [_size(group) for group in groups])
     axes.set_xlim(-0.5, len(groups) - 0.5)
     axes.set_ylim(0, 1.15 * max(ends + spread))
-    axes.set(xlabel="images kept a class", ylabel=f"$R_{{{last}}}$, after task {last}")
+    name_axes(axes, "images kept a class", f"$R_{{{last}}}$, after task {last}")
 
 
 def _size(group: Group) -> str:

@@ -8,13 +8,15 @@ import numpy as np
 
 from polarbear.arrays import Bools, Floats
 from polarbear.errors import DataError
+from polarbear.names import file_name
 from polarbear.report.answers import Answers, answers, comparable_runs, note_of_absent
 from polarbear.report.groups import Group, Run, Runs
 from polarbear.report.options import Options, chosen_moments
-from polarbear.report.style import PAGE, Drawing, new_figure, show_pixels, slug
+from polarbear.report.style import CRISP, PAGE, Drawing, new_figure, show_pixels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 Chosen = Sequence[tuple[Group, Run]]
@@ -26,6 +28,8 @@ TRUTH = "ground truth"
 STEP, LETTER = 0.105, 0.038
 #: Inches a matrix of the overview has at most, and all of them down a printed page.
 SIDE, DOWN = 1.6, 9.2
+#: Matrices that have all their pixels, together 63 MB: ten methods and the truth after five tasks.
+MATRICES = 55
 CARRIED, GIVEN = "a label the images carry", "label given"
 READING = (
     "Of the images that carry a label (row), the share that is given each label (column), test "
@@ -90,8 +94,10 @@ def _overview(runs: Runs, chosen: Chosen, moments: Sequence[int], options: Optio
     side = min(SIDE, (PAGE - 0.9) / columns, DOWN / rows)
     figure = new_figure(0.9 + side * columns, 0.5 + side * rows)
     grid = figure.subplots(rows, columns, squeeze=False)
+    # Many matrices are small on the page, and need fewer pixels each.
+    crisp = int(CRISP * min(1, (MATRICES / (rows * columns)) ** 0.5))
     for column, after in enumerate(moments):
-        _overview_column(list(grid[:, column]), chosen, after, options)
+        _overview_column(list(grid[:, column]), chosen, after, options, crisp)
         grid[0, column].set_title(f"after task {after}", fontsize=7.5)
     for axes, name in zip(grid[:, 0], [TRUTH, *(g.title for g, _ in chosen)], strict=True):
         axes.set_ylabel(textwrap.fill(name, 13), fontsize=7.5)
@@ -103,15 +109,15 @@ def _overview(runs: Runs, chosen: Chosen, moments: Sequence[int], options: Optio
 
 
 def _overview_column(
-    panels: Sequence["Axes"], chosen: Chosen, after: int, options: Options
+    panels: Sequence["Axes"], chosen: Chosen, after: int, options: Options, crisp: int
 ) -> None:
     for axes, (_, run) in zip(panels[1:], chosen, strict=True):
         if after in run.done:
             given = answers(run, after, options.root)
             truth = given.view.targets
-            _matrix(axes, confusion_shares(given.named, truth))
+            _matrix(axes, confusion_shares(given.named, truth), crisp)
             if not panels[0].images:
-                _matrix(panels[0], confusion_shares(truth, truth))
+                _matrix(panels[0], confusion_shares(truth, truth), crisp)
         else:
             axes.set(xticks=[], yticks=[], facecolor="#f4f4f4")
             axes.spines[:].set_visible(False)
@@ -130,7 +136,7 @@ def _in_full(group: Group, run: Run, after: int, options: Options) -> Drawing:
     panels[0].set_ylabel(CARRIED)
     _colour_bar(figure, panels, bar)
     words = f"Confusion matrix of {group.title} after task {after}, {run.benchmark}, {_which(run)}."
-    name = f"confusion-{slug(group.name)}" + (f"-after-{after}" if options.tasks else "")
+    name = f"confusion-{file_name(group.name)}" + (f"-after-{after}" if options.tasks else "")
     return Drawing(name, f"{words} {READING}", figure)
 
 
@@ -157,11 +163,15 @@ def _two_squares(given: Answers) -> "tuple[Figure, list[Axes], Axes]":
     return figure, panels, place(2 * (room + side) + 0.12, 0.09, min(side, 3.0))
 
 
-def _matrix(axes: "Axes", shares: Floats) -> None:
+def _shades() -> "Colormap":
     from matplotlib.colors import LinearSegmentedColormap
 
-    shades = LinearSegmentedColormap.from_list("shares", SHADES)
-    show_pixels(axes, shares, cmap=shades, vmin=0, vmax=1)
+    return LinearSegmentedColormap.from_list("shares", SHADES)
+
+
+def _matrix(axes: "Axes", shares: Floats, crisp: int = CRISP) -> None:
+    # Coloured at once: four bytes a pixel are kept until all is drawn, not twelve.
+    show_pixels(axes, _shades()(shares, bytes=True), crisp)
     axes.set(xticks=[], yticks=[], facecolor="#eeeeee")
     axes.grid(visible=False)
     for spine in axes.spines.values():
@@ -186,9 +196,10 @@ def _name_labels(axes: "Axes", given: Answers) -> None:
 
 
 def _colour_bar(figure: "Figure", panels: list["Axes"], bar: "Axes | None" = None) -> None:
-    image = next(axes.images[0] for axes in panels if axes.images)
+    from matplotlib.cm import ScalarMappable
+
     beside: dict[str, Any] = {"ax": panels, "shrink": 0.5, "aspect": 30, "pad": 0.01}
-    scale = figure.colorbar(image, **({"cax": bar} if bar is not None else beside))
+    scale = figure.colorbar(ScalarMappable(cmap=_shades()), **({"cax": bar} if bar is not None else beside))
     scale.set_label("share of the images")
     scale.outline.set_visible(False)
 

@@ -86,7 +86,9 @@ def draw_paper(axes: "Axes", runs: Runs) -> bool:
 
 def label(group: Group) -> str:
     """Give a group's name with its number of runs."""
-    return f"{group.title} ({group.count} run{'s' if group.count > 1 else ''})"
+    # Matplotlib leaves a curve whose name begins with _ out of legends.
+    shown = f" {group.title}" if group.title.startswith("_") else group.title
+    return f"{shown} ({group.count} run{'s' if group.count > 1 else ''})"
 
 
 def over_tasks(axes: "Axes", tasks: int, *, bottom: float | None = 0.0) -> None:
@@ -115,24 +117,34 @@ def legend_beside(figure: "Figure", axes: "Axes") -> None:
 
 def legend_below(figure: "Figure", panels: Iterable["Axes"]) -> None:
     """Put one legend for several panels below them."""
-    lines = {line.get_label(): line for axes in panels for line in _lines(axes)}
+    lines = {_look(line): line for axes in panels for line in _lines(axes)}
     handles, columns = list(lines.values()), max(1, min(4, len(lines)))
     names = _broken(handles, 120 // columns)
     figure.legend(handles, names, loc="outside lower center", ncols=columns)
 
 
+def _look(line: "Line2D") -> tuple[str, ...]:
+    return tuple(map(str, (line.get_label(), line.get_color(), line.get_marker())))
+
+
 def _broken(lines: Sequence["Line2D"], width: int) -> list[str]:
     """Give curves' names, the long ones of runs that differ in much over several lines."""
-    return [fill(str(line.get_label()), width, break_long_words=False) for line in lines]
+    return [fill(str(line.get_label()), width) for line in lines]
+
+
+def name_axes(axes: "Axes", x: str, y: str) -> None:
+    """Name the axes in words of our own, which may have mathematics in them; names have none."""
+    axes.set_xlabel(x, parse_math=True)
+    axes.set_ylabel(y, parse_math=True)
 
 
 def label_outside(grid: np.ndarray, y: str) -> None:
     """Name the axes of panels that share them: y to the left, x below the last one shown."""
     for axes in grid[:, 0]:
-        axes.set_ylabel(y)
+        axes.set_ylabel(y, parse_math=True)
     for column in grid.T:
         lowest = [axes for axes in column if axes.get_visible()][-1]
-        lowest.set_xlabel("after task $j$")
+        lowest.set_xlabel("after task $j$", parse_math=True)
         # Panels above one that is not shown would have no numbers.
         lowest.tick_params(labelbottom=True)
 

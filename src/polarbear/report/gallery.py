@@ -10,10 +10,11 @@ import numpy as np
 from polarbear.arrays import Bools, Ints
 from polarbear.errors import DataError
 from polarbear.hierarchy import Hierarchy
+from polarbear.names import file_name
 from polarbear.report.answers import Answers, answers, comparable_runs, stream_of
 from polarbear.report.groups import Group, Run, Runs
 from polarbear.report.options import Options, chosen_pair
-from polarbear.report.style import MISSING, RIGHT, WRONG, Drawing, new_figure, show_pixels, slug
+from polarbear.report.style import MISSING, RIGHT, WRONG, Drawing, new_figure, show_pixels
 from polarbear.stream import Stream
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def gallery(runs: Runs, options: Options, only: Sequence[str] = ()) -> list[Draw
     """
     return [
         Drawing(
-            f"gallery-{slug(group.name)}",
+            f"gallery-{file_name(group.name)}",
             f"Test images and the labels {group.title} gives them over time, {_about(run)}",
             _draw([(group, run)], options),
         )

@@ -2,8 +2,9 @@
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from polarbear.methods.registry import METHODS
@@ -26,7 +27,9 @@ def group_runs(runs: Iterable[Run]) -> tuple[Group, ...]:
         by_method.setdefault(run.method, []).append(run)
     known = {name: place for place, name in enumerate(METHODS)}
     order = sorted(by_method, key=lambda name: (known.get(name, len(known)), name))
-    return tuple(group for method in order for group in _split(by_method[method]))
+    groups = [group for method in order for group in _split(by_method[method])]
+    titles = Counter(group.title for group in groups)
+    return tuple(replace(group, alike=titles[group.title] > 1) for group in groups)
 
 
 def _split(runs: list[Run]) -> list[Group]:
@@ -92,5 +95,5 @@ def in_words(key: str, value: Any) -> str:
 def _rank(value: Any) -> tuple[int, float, str]:
     """Sort numbers before text, and None, which keeps all, last."""
     if isinstance(value, (int, float)):
-        return (0, float(value), "")
+        return (0, value, "")
     return (2, 0.0, "") if value is None else (1, 0.0, str(value))

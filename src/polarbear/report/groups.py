@@ -9,9 +9,24 @@ from typing import Any
 import numpy as np
 
 from polarbear.arrays import Bools, Floats
-from polarbear.errors import unknown_name
+from polarbear.errors import DataError, unknown_name
+from polarbear.names import readable
 from polarbear.report.paper import title
 from polarbear.runs import RunFolder
+from polarbear.settings import fits
+
+#: What kinds of values a run has, in its settings or beside them.
+KINDS: Mapping[str, Any] = {
+    "method": str,
+    "benchmark": str,
+    "order": int | None,
+    "seed": int | None,
+    "root": str | None,
+    "tasks": int | None,
+    "options": dict,
+}
+#: No score is as large; the squares of larger ones are infinite.
+LARGEST = 1e100
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +50,18 @@ class Run:
     root: str | None = None
     finished: bool = False
     joint: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what no run says of itself: it comes from a damaged file."""
+        about = {name: getattr(self, name) for name in ("method", "benchmark", "order", "seed")}
+        for name, value in (*about.items(), ("root", self.root), *self.settings.items()):
+            if not fits(value, KINDS.get(name, Any)):
+                raise DataError(f"{self.path} is damaged: its {name} is {value!r:.100}")
+        if not all(isinstance(name, str) for task in self.classes for name in task):
+            raise DataError(f"{self.path} is damaged: not all of its classes have names")
+        for name, scores in (*self.scores.items(), *self.by_task.items()):
+            if np.any(np.abs(scores) > LARGEST):
+                raise DataError(f"{self.path} is damaged: it has infinite scores {name!r}")
 
     @property
     def tasks(self) -> int:
@@ -64,7 +91,8 @@ class Group:
     ``settings`` are those that tell the group from others of the method, such as
     ``{"memory_per_class": 50}``. Means and standard deviations are over the runs that have the
     score, so that unfinished runs count as far as they are. The deviation is the sample's
-    (n - 1), NaN for a single run.
+    (n - 1), NaN for a single run. Groups that would look ``alike``, of two classes of one name, are
+    shown by their whole names.
     """
 
     name: str
@@ -72,6 +100,7 @@ class Group:
     benchmark: str
     runs: tuple[Run, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    alike: bool = False
 
     @property
     def count(self) -> int:
@@ -81,7 +110,9 @@ class Group:
     @property
     def title(self) -> str:
         """Name for people: ``ER``, ``ER, memory 50``."""
-        return title(self.method) + self.name.removeprefix(self.method)
+        if self.alike:
+            return readable(self.name, 400)
+        return title(self.method) + readable(self.name.removeprefix(self.method), 400)
 
     @property
     def tasks(self) -> int:

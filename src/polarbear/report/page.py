@@ -4,13 +4,13 @@ The page asks nothing of the network: style, script, data and images are inside 
 """
 
 import html
-import json
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
 
 import polarbear
+from polarbear.names import json_text, readable
 from polarbear.report.groups import Runs
 from polarbear.report.page_answers import answer_data
 from polarbear.report.page_data import score_data
@@ -46,7 +46,7 @@ def page_data(runs: Runs, *, images: bool = True, root: str | Path | None = None
 
 def render(data: dict[str, Any]) -> str:
     """Give the page's text."""
-    heading = f"What learners know of {data['benchmark']}"
+    heading = f"What learners know of {readable(data['benchmark'])}"
     return Template(_template("page.html")).substitute(
         title=html.escape(f"{heading} – polarbear"),
         heading=html.escape(heading),
@@ -63,5 +63,4 @@ def _template(name: str) -> str:
 
 def _inline(data: dict[str, Any]) -> str:
     """Give JSON that cannot end the script element it stands in."""
-    text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
+    return json_text(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -15,7 +15,7 @@ from zlib import compress
 import numpy as np
 
 from polarbear.arrays import Floats, Ints
-from polarbear.errors import DataError
+from polarbear.errors import DataError, PolarbearError
 from polarbear.metrics import confusion_rates
 from polarbear.report.answers import Answers, answers, comparable_runs, stream_of
 from polarbear.report.groups import Run, Runs
@@ -38,7 +38,7 @@ def answer_data(runs: Runs, *, images: bool = True, root: Root = None) -> dict[s
     try:
         chosen = {group.name: run for group, run in comparable_runs(runs, damaged=True)}
         stream = stream_of(min(chosen.values(), key=lambda run: run.joint), root)
-    except (DataError, OSError) as error:
+    except (PolarbearError, OSError) as error:
         log.warning("the page has no confusion matrices, rivers and images: %s", error)
         return {"missing": str(error)}
     rows = pick_rows(stream)

@@ -9,6 +9,7 @@ import numpy as np
 
 from polarbear.arrays import Floats, frozen
 from polarbear.benchmarks import PUBLISHED
+from polarbear.names import readable
 
 #: Our name of a method → the name people know it by.
 TITLES = MappingProxyType(
@@ -45,7 +46,7 @@ def title(method: str) -> str:
     >>> title("icarl-norm"), title("package.module:Mine")
     ('iCaRL-norm', 'Mine')
     """
-    return TITLES.get(method, method.rpartition(":")[2])
+    return TITLES.get(method) or readable(method.rpartition(":")[2])
 
 
 @cache

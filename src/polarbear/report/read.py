@@ -6,23 +6,21 @@ A run folder is any folder with a ``manifest.json``. A summary is a file
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from polarbear.arrays import Floats
-from polarbear.errors import DataError, unknown_name
-from polarbear.evaluate import SCORE_NAMES, SPLITS
+from polarbear.errors import DataError, PolarbearError, unknown_name
+from polarbear.evaluate import SPLITS
+from polarbear.names import one_line
 from polarbear.report.grouping import group_runs
 from polarbear.report.groups import Group, Run, Runs
-from polarbear.report.summaries import benchmark_id, empty, frozen_all, read_summary
-from polarbear.runs import RunError, RunFolder
-from polarbear.sealed import unsealed
+from polarbear.report.summaries import benchmark_id, empty, frozen_all, read_summary, some_tasks
+from polarbear.runs import RunFolder
+from polarbear.schedule import Schedule
 
-__all__ = ["Group", "Run", "Runs", "read_runs"]
+__all__ = ["Group", "Run", "Runs", "read_run", "read_runs", "reading"]
 
 log = logging.getLogger("polarbear")
 
@@ -75,15 +73,12 @@ def _is_summary(name: str) -> bool:
 
 
 def _read(file: Path, split: str) -> Run | None:
-    """Give a run, or None with a warning for one that has nothing to show."""
+    """Give a run, or None with a warning for one that is damaged or has nothing to show."""
     try:
         is_run = file.name == "manifest.json"
-        run = _read_folder(file.parent, split) if is_run else read_summary(file, split)
-    except (RunError, DataError, OSError) as error:
-        log.warning("left out: %s", error)
-        return None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        log.warning("left out: %s is damaged (%s: %s)", file, type(error).__name__, error)
+        run = read_run(file.parent, split) if is_run else _read_summary(file, split)
+    except PolarbearError as error:
+        log.warning("left out: %s", one_line(str(error)))
         return None
     if not run.done:
         log.warning("left out: %s has no %s scores yet", run.path, split)
@@ -91,76 +86,47 @@ def _read(file: Path, split: str) -> Run | None:
     return run
 
 
-def _read_folder(path: Path, split: str) -> Run:
+def read_run(path: Path, split: str = "test") -> Run:
+    """Read a run folder, finished or not; one that is not whole is an error that names it."""
     folder = RunFolder(path)
-    manifest = folder.manifest()
-    settings = manifest["settings"]
-    classes = tuple(tuple(task) for task in manifest["classes"])
-    scores, by_task = empty(len(classes), SCORE_NAMES)
-    for number, line in _lines(path / "scores.jsonl", folder.is_sealed):
-        try:
-            _fill(line, split, scores, by_task)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            _warn_of_line(path / "scores.jsonl", number, error)
-    return Run(
-        path,
-        settings["method"],
-        benchmark_id(settings["benchmark"]),
-        settings.get("order"),
-        settings.get("seed"),
-        frozen_all(scores),
-        frozen_all(by_task),
-        settings,
-        classes,
-        manifest.get("root"),
-        folder.finished,
-    )
+    with reading(path):
+        manifest = folder.manifest()
+        settings, classes = manifest["settings"], Schedule.of(manifest["classes"]).tasks
+        some_tasks(len(classes))
+        table = folder.table(split)
+        return Run(
+            path,
+            settings["method"],
+            benchmark_id(settings["benchmark"]),
+            settings.get("order"),
+            settings.get("seed"),
+            frozen_all(table.scores),
+            frozen_all(table.by_task),
+            settings,
+            classes,
+            manifest.get("root"),
+            folder.finished,
+        )
 
 
-def _lines(file: Path, sealed: bool) -> Iterator[tuple[int, Any]]:
-    """Go through the records of a file with their line numbers, from 1; bad lines are skipped."""
-    if not file.is_file():
-        return
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield number, unsealed(line, required=sealed)
-            except ValueError as error:
-                _warn_of_line(file, number, error)
+def _read_summary(file: Path, split: str) -> Run:
+    with reading(file):
+        return read_summary(file, split)
 
 
-def _warn_of_line(file: Path, number: int, error: Exception) -> None:
-    log.warning("%s, line %d skipped: %s: %s", file, number, type(error).__name__, error)
-
-
-def _fill(
-    line: Mapping[str, Any],
-    split: str,
-    scores: dict[str, Floats],
-    by_task: dict[str, Floats],
-) -> None:
-    if line["split"] != split:
-        return
-    after = line["after"]
-    if not (isinstance(after, int) and 0 <= after < len(scores["pw_jaccard"])):
-        raise ValueError(f"no task {after!r}")
-    # Everything is converted first, so that a bad line leaves no half of it behind.
-    values = {name: _number(value) for name, value in line["scores"].items()}
-    rows = {name: np.array(row, dtype=np.float64) for name, row in line["by_task"].items()}
-    for name, row in rows.items():
-        if row.shape != (after + 1,):
-            raise ValueError(f"by_task {name} has {row.size} values after task {after}")
-    for name, value in values.items():
-        if name not in scores:
-            scores[name] = np.full(len(scores["pw_jaccard"]), np.nan)
-        scores[name][after] = value
-    for name, row in rows.items():
-        if name in by_task:
-            by_task[name][after, : after + 1] = row
-
-
-def _number(value: Any) -> float:
-    return float("nan") if value is None else float(value)
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what damaged files do to whoever reads them into an error that names the run."""
+    try:
+        yield
+    except PolarbearError as error:
+        if str(path) in str(error):
+            raise
+        raise DataError(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    except Exception as error:  # there are as many kinds as ways to damage a file
+        raise DataError(f"{path} is damaged ({type(error).__name__}: {error})") from error
 
 
 def _one_benchmark(runs: list[Run]) -> str:

@@ -1,6 +1,5 @@
 """How every figure looks: colours that colour-blind readers can tell apart, sizes for print."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,6 +62,8 @@ STYLE: Mapping[str, Any] = MappingProxyType(
         "grid.linewidth": 0.5,
         "xtick.major.width": 0.7,
         "ytick.major.width": 0.7,
+        # A class may be called $\\frac{$: only what asks for mathematics has any.
+        "text.parse_math": False,
         # Letters stay letters: small files, text that can be searched and edited.
         "pdf.fonttype": 42,
         "svg.fonttype": "none",
@@ -113,26 +114,17 @@ def new_figure(width: float, height: float, *, placed: bool = False) -> "Figure"
     return figure
 
 
-def show_pixels(axes: "Axes", pixels: np.ndarray, **how: Any) -> None:
-    """Show an array a cell a value, (h, w) or (h, w, 3), whatever the format's resolution.
+def show_pixels(axes: "Axes", pixels: np.ndarray, crisp: int = CRISP, **how: Any) -> None:
+    """Show an array a cell a colour, (h, w, 3 or 4), whatever the format's resolution.
 
     Vector formats would sample it at 72 points an inch: fewer than a matrix of 115 labels has.
     Cells are made of many equal pixels instead, which are then embedded as they are.
     """
     high, wide = pixels.shape[:2]
-    times = -(-CRISP // max(high, wide))
+    times = -(-crisp // max(high, wide))
     large = pixels.repeat(times, axis=0).repeat(times, axis=1)
     cells = (-0.5, wide - 0.5, high - 0.5, -0.5)
     axes.imshow(large, **{"extent": cells, "interpolation": "none", **how})
-
-
-def slug(name: str) -> str:
-    """Give a group's name as part of a file name.
-
-    >>> slug("er, memory 50")
-    'er-memory-50'
-    """
-    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")
 
 
 def new_axes(width: float, height: float) -> "tuple[Figure, Axes]":

@@ -13,9 +13,12 @@ from polarbear.errors import DataError, PolarbearError
 from polarbear.evaluate import SCORE_NAMES
 from polarbear.report.groups import Run
 from polarbear.scores import BY_TASK
+from polarbear.settings import fits
 
 #: Where a summary has R_j, by split.
 R_KEYS = {"test": "r", "post_valid": "r_valid"}
+#: Of so many tasks a run's two tables by task have 144 MB; a class of ImageNet a task makes 1,083.
+MOST_TASKS = 3000
 
 
 def read_summary(file: Path, split: str) -> Run:
@@ -23,7 +26,7 @@ def read_summary(file: Path, split: str) -> Run:
     content = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(content, dict) or not isinstance(content.get("r"), list):
         raise DataError(f"{file} is no result summary: it has no list 'r' of scores R_j")
-    tasks = len(content["r"])
+    tasks = some_tasks(len(content["r"]))
     scores, by_task = empty(tasks, ("pw_jaccard",))
     if content.get(R_KEYS[split]) is not None:
         scores["pw_jaccard"] = _array(content[R_KEYS[split]], (tasks,))
@@ -56,11 +59,20 @@ def _other_scores(content: Mapping[str, Any], tasks: int) -> dict[str, Floats]:
 
 
 def _array(values: Any, shape: tuple[int, ...]) -> Floats:
-    # NumPy reads null as NaN.
-    array = np.array(values, dtype=np.float64)
+    array = np.array(values, dtype=object)
     if array.shape != shape:
         raise ValueError(f"scores of shape {array.shape} for {shape[0]} tasks")
-    return array
+    # NumPy would read text and yes or no as numbers, too; it reads null as NaN.
+    if not all(fits(value, float | None) for value in array.flat):
+        raise ValueError("scores that are no numbers")
+    return array.astype(np.float64)
+
+
+def some_tasks(number: int) -> int:
+    """Give the number of tasks, unless their tables would take all of the memory."""
+    if number > MOST_TASKS:
+        raise DataError(f"{number} tasks are too many: at most {MOST_TASKS} can be reported on")
+    return number
 
 
 def empty(tasks: int, names: Iterable[str]) -> tuple[dict[str, Floats], dict[str, Floats]]:

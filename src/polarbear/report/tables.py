@@ -3,9 +3,12 @@
 import csv
 import io
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+
+from polarbear.names import one_line
 
 #: Characters that mean something in LaTeX, and how to write them.
 LATEX = MappingProxyType(
@@ -17,6 +20,10 @@ LATEX = MappingProxyType(
         "±": r"$\pm$",
         "÷": r"$\div$",
         "–": "--",
+        # Without a font's help, these print as other signs.
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
     }
 )
 
@@ -47,16 +54,15 @@ class Table:
         lines = [self.head, ("---",) + ("---:",) * (len(self.head) - 1)]
         lines += [tuple(_bold(cell, "**{}**") for cell in row) for row in self.rows]
         body = "\n".join("| " + " | ".join(_pipes(text) for text in line) + " |" for line in lines)
-        return f"{self.caption}\n\n{body}\n"
+        return f"{one_line(self.caption)}\n\n{body}\n"
 
     def latex(self) -> str:
         """Give the table as LaTeX, made to fit: a wide one shrinks, a long one breaks."""
         lines = [
-            " & ".join(_bold(Cell(latex_text(c.text), c.bold), r"\textbf{{{}}}") for c in row)
-            + r" \\"
+            _latex_line(_bold(Cell(latex_text(c.text), c.bold), r"\textbf{{{}}}") for c in row)
             for row in self.rows
         ]
-        head = " & ".join(map(latex_text, self.head)) + r" \\"
+        head = _latex_line(map(latex_text, self.head))
         columns = "l" + "r" * (len(self.head) - 1)
         caption, label = rf"\caption{{{latex_text(self.caption)}}}", rf"\label{{tab:{self.name}}}"
         if len(lines) > PAGE_OF_LINES:
@@ -67,7 +73,8 @@ class Table:
         """Give the table's numbers in full, one a line where there are several in a cell."""
         out = io.StringIO()
         cells = [self.head, *(tuple(cell.text for cell in row) for row in self.rows)]
-        csv.writer(out, lineterminator="\n").writerows(self.records or cells)
+        lines = ([_no_formula(cell) for cell in line] for line in self.records or cells)
+        csv.writer(out, lineterminator="\n").writerows(lines)
         return out.getvalue()
 
 
@@ -115,7 +122,7 @@ def latex_text(text: str) -> str:
     >>> latex_text("50 % of r_jk")
     '50 \\% of r\\_jk'
     """
-    return re.sub(".", lambda sign: LATEX.get(sign[0], sign[0]), text)
+    return re.sub(".", lambda sign: LATEX.get(sign[0], sign[0]), one_line(text))
 
 
 def save_table(table: Table, folder: Path) -> list[Path]:
@@ -133,4 +140,18 @@ def _bold(cell: Cell, form: str) -> str:
 
 
 def _pipes(text: str) -> str:
-    return text.replace("|", r"\|")
+    return one_line(text).replace("|", r"\|")
+
+
+def _latex_line(cells: Iterable[str]) -> str:
+    """Give a row; after the one before it, a bracket or an asterisk would be an argument."""
+    line = " & ".join(cells)
+    return ("{}" if line.lstrip().startswith(("[", "*")) else "") + line + r" \\"
+
+
+def _no_formula(cell: object) -> object:
+    """Give a cell of a CSV file; text that a spreadsheet would work out is marked as text."""
+    if not isinstance(cell, str):
+        return cell
+    text = one_line(cell)
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
