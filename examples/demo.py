@@ -1,7 +1,7 @@
 """Train four of the paper's methods on the embedded benchmark, answer its questions, draw it all.
 
 About two minutes on two CPU cores. Run it with ``make demo``, or ``python examples/demo.py`` where
-``polarbear[cli,report,torch]`` is installed. Run folders and the report stay in ``runs/demo``.
+``polarbear-iirc[cli,report,torch]`` is installed. Run folders and the report stay in ``runs/demo``.
 """
 
 import shutil

@@ -23,7 +23,7 @@ from polarbear.data.cifar100_official import (
     from_official,
 )
 from polarbear.data.source import Source
-from polarbear.errors import DataError
+from polarbear.errors import DataError, install_line
 
 __all__ = [
     "CIFAR100_LEAVES",
@@ -148,7 +148,7 @@ def _read_parquet(path: Path) -> tuple[Pixels, NDArray[Any]]:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise DataError(
-            f"to read {path}, pyarrow and Pillow are needed: pip install 'polarbear[parquet]'"
+            f"to read {path}, pyarrow and Pillow are needed: {install_line('parquet')}"
         ) from error
     try:
         with pq.ParquetFile(path) as file:
