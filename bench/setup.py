@@ -93,7 +93,7 @@ def main() -> None:
         print(json.dumps(measure(side, case, int(repeats), Workload(**json.loads(work)))))
         return
     if not installed("iirc"):
-        sys.exit("the authors' package is not installed: pip install 'polarbear[dev]'")
+        sys.exit("the authors' package is not installed: pip install '.[dev]' in the checkout")
     work = Workload(arguments.cifar_root)
     if arguments.quick:
         work = Workload(arguments.cifar_root, imagenet_files=64_000, evaluated_tasks=5)

@@ -1,15 +1,20 @@
 """Train four of the paper's methods on the embedded benchmark, answer its questions, draw it all.
 
 About two minutes on two CPU cores. Run it with ``make demo``, or ``python examples/demo.py`` where
-``polarbear[cli,report,torch]`` is installed. Run folders and the report stay in ``runs/demo``.
+``polarbear-iirc[cli,report,torch]`` is installed. ``make demo DEMO='--orders 5'`` trains in all
+five orders of the classes and shows means. Run folders and the report stay in ``runs/demo``.
 """
 
+import argparse
 import shutil
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -52,23 +57,39 @@ QUESTIONS = (
 )
 
 
-def train(method: str) -> tuple[ScoreTable, float]:
+def train(method: str, order: int) -> tuple[ScoreTable, float]:
     began = time.perf_counter()
     torch.set_num_threads(1)  # batches are too small to share between cores
-    run(settings_for(method, "iirc-shapes"), OUT / method)
-    return RunFolder(OUT / method).table(), time.perf_counter() - began
+    folder = OUT / method / f"order-{order}"
+    run(replace(settings_for(method, "iirc-shapes"), order=order), folder)
+    return RunFolder(folder).table(), time.perf_counter() - began
 
 
-def train_all(methods: tuple[str, ...], screen: Console) -> dict[str, ScoreTable]:
-    """Train a method a core, the longest first."""
+def train_all(
+    methods: Sequence[str], orders: Sequence[int], screen: Console
+) -> dict[str, list[ScoreTable]]:
+    """Train a run a core, the longest first."""
+    jobs = [(method, order) for method in reversed(methods) for order in orders]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        futures = {method: pool.submit(train, method) for method in reversed(methods)}
+        futures = {job: pool.submit(train, *job) for job in jobs}
         tables = {}
         for method in methods:
-            tables[method], seconds = futures[method].result()
-            course = "  ".join(f"{r:.2f}" for r in tables[method].r)
-            screen.print(f"  {method:18} {course}   {seconds:.0f} s")
+            done = [futures[method, order].result() for order in orders]
+            tables[method] = [table for table, _ in done]
+            course = "  ".join(f"{r:.2f}" for r in np.mean([t.r for t in tables[method]], axis=0))
+            screen.print(f"  {method:18} {course}   {sum(s for _, s in done):.0f} s")
     return tables
+
+
+def last(tables: list[ScoreTable], score: str) -> list[float]:
+    """After the last task, a number an order."""
+    return [float(table.scores[score][-1]) for table in tables]
+
+
+def with_deviation(values: list[float]) -> str:
+    """Give the mean, with the standard deviation where there are several values."""
+    several = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{several}"
 
 
 def table_of_tasks(count: Statistics) -> Table:
@@ -88,17 +109,25 @@ def titled(size: ClassSize) -> str:
     return f"[bold]{size.title} ({size.subclasses})[/]" if size.subclasses else size.title
 
 
-def table_of_scores(tables: dict[str, ScoreTable]) -> Table:
-    table = Table(box=None, title="Scores after the last task", title_justify="left")
+def table_of_scores(tables: dict[str, list[ScoreTable]], title: str) -> Table:
+    table = Table(box=None, title=title, title_justify="left")
     table.add_column("method")
     for column in SCORES:
         table.add_column(column, justify="right")
     for name, scored in tables.items():
-        table.add_row(name, *(f"{scored.scores[score][-1]:.3f}" for score in SCORES.values()))
+        table.add_row(name, *(with_deviation(last(scored, score)) for score in SCORES.values()))
     return table
 
 
+def asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--orders", type=int, choices=range(1, 6), default=1, help="how many")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    return parser.parse_args()
+
+
 def main() -> None:
+    options = asked()
     screen = Console(highlight=False)
     stream = polarbear.load("iirc-shapes", order=0)
     count = stream_statistics(stream)
@@ -112,12 +141,14 @@ def main() -> None:
     screen.print(
         "\nTraining; R_j (pw-JS on all test images of the classes so far) after each task:"
     )
-    tables = train_all(METHODS, screen)
+    tables = train_all(options.methods, range(options.orders), screen)
     screen.print()
-    screen.print(table_of_scores(tables))
+    several = f", mean ± standard deviation over {options.orders} orders"
+    title = f"Scores after the last task{several if options.orders > 1 else ''}"
+    screen.print(table_of_scores(tables, title))
     screen.print("\n[bold]The paper's questions[/]")
     for question, name, meaning in QUESTIONS:
-        answers = [f"{who} {100 * t.scores[name][-1]:.0f} %" for who, t in tables.items()]
+        answers = [f"{who} {100 * np.mean(last(t, name)):.0f} %" for who, t in tables.items()]
         screen.print(f"\n{question}\n  {', '.join(answers)}\n  {meaning}")
     report = build_report(read_runs(OUT), OUT / "report", formats=("png",), jobs=2)
     screen.print(f"\nOpen {report.folder / 'index.html'}: what each method names, image by image.")

@@ -23,7 +23,7 @@ FLAGS = (
 
 def chromium() -> str:
     """The browser's path; the test is skipped where it is not installed."""
-    pytest.importorskip("playwright", reason="needs playwright (pip install 'polarbear[dev]')")
+    pytest.importorskip("playwright", reason="needs playwright (the extra dev)")
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         pytest.skip("needs Debian's chromium (apt-get install chromium), which is not installed")

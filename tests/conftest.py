@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ from polarbear.benchmarks import _REGISTRY
 # be as early as when the examples in src are collected.
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# No property test has a deadline: the first example pays for imports and caches, and on a loaded
+# machine any may. The adapters are tested where Hypothesis is not installed.
+with suppress(ModuleNotFoundError):
+    from hypothesis import settings
+
+    settings.register_profile("polarbear", settings(), deadline=None, print_blob=True)
+    settings.load_profile("polarbear")
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from polarbear import Hierarchy, Schedule, SplitRule, Stream
 from polarbear.arrays import Ints
 
-# No deadline: the first example of a test pays for imports and caches.
-thorough = settings(deadline=None, max_examples=150)
-quick = settings(deadline=None, max_examples=50)
+thorough = settings(max_examples=150)
+quick = settings(max_examples=50)
 
 # Awkward names on purpose: blanks, case, letters beyond ASCII, one name inside another.
 NAMES = (

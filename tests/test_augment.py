@@ -54,7 +54,7 @@ def slow_pad_crop(image: Pixels, top: int, left: int, flip: bool, pad: int) -> P
     return cut[:, ::-1] if flip else cut
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     n=st.integers(0, 6),
     h=st.integers(1, 12),

@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -22,7 +23,7 @@ from polarbear.data.cifar100 import (
     open_cifar100,
 )
 from polarbear.data.cifar100_official import file_digest
-from polarbear.errors import DataError
+from polarbear.errors import DataError, install_line
 
 
 @pytest.fixture(scope="module")
@@ -431,7 +432,7 @@ def test_damaged_or_missing_parquet_is_named(tmp_path):
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     write_folder(tmp_path, made_up())
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(DataError, match=r"pip install 'polarbear\[parquet\]'"):
+    with pytest.raises(DataError, match=re.escape(install_line("parquet"))):
         from_parquet(tmp_path)
 
 

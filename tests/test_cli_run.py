@@ -29,7 +29,7 @@ from polarbear.cli.workload import Pace, Workload
 from polarbear.engine import session
 from polarbear.engine.prepared import build_learner
 from polarbear.engine.trainer import Progress, Trainer
-from polarbear.errors import PolarbearError
+from polarbear.errors import PolarbearError, install_line
 from polarbear.methods import registry
 from polarbear.methods.lucir import LUCIR
 from polarbear.methods.registry import METHODS
@@ -670,15 +670,15 @@ def test_without_torch_methods_and_runs_work_and_run_says_what_to_install(
     listed = without_torch("methods")
     assert (listed.returncode, listed.stderr) == (0, "")
     assert "replays random stored images" in listed.stdout
-    assert "needs PyTorch: pip install 'polarbear[torch]'" in listed.stdout
+    assert f"needs PyTorch: {install_line('torch')}" in listed.stdout
     assert "finished" in without_torch("runs", str(unbroken.path)).stdout
     assert without_torch("run", "--help").returncode == 0
     refusal = without_torch("run", "er", *SHAPES)
     assert refusal.returncode == 2
-    assert "needs PyTorch: pip install 'polarbear[torch]'" in refusal.stderr
+    assert f"needs PyTorch: {install_line('torch')}" in refusal.stderr
     Path("manifest.json").write_bytes((unbroken.path / "manifest.json").read_bytes())
     refusal = without_torch("resume", ".")
-    assert "learning needs torch: pip install 'polarbear[torch]'" in refusal.stderr
+    assert f"learning needs torch: {install_line('torch')}" in refusal.stderr
 
 
 # polarbear runs

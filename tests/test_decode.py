@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import re
 import sys
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image
 
 from polarbear.data.decode import LazyImages, decode
-from polarbear.errors import DataError
+from polarbear.errors import DataError, install_line
 
 
 @dataclass(frozen=True)
@@ -163,5 +164,5 @@ def test_images_travel_to_other_processes(images, pixels):
 
 def test_without_pillow_the_extra_is_named(images, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(DataError, match=r"pip install 'polarbear\[images\]'"):
+    with pytest.raises(DataError, match=re.escape(install_line("images"))):
         LazyImages(images.files)

@@ -1,5 +1,6 @@
 """What ``make demo`` runs: four methods trained for real, in the order the paper found."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Score
     runs = folder / "runs" / "demo"
     assert (runs / "report" / "index.html").stat().st_size > 100_000
     assert "runs/demo/report/index.html" in done.stdout
-    return done.stdout, {run.path.name: run.table() for run in find_runs(runs)}
+    return done.stdout, {run.path.parent.name: run.table() for run in find_runs(runs)}
 
 
 def test_the_order_of_the_methods_is_the_papers(demo: tuple[str, dict[str, ScoreTable]]) -> None:
@@ -57,3 +58,10 @@ def test_it_says_what_it_measured(demo: tuple[str, dict[str, ScoreTable]]) -> No
         course = "  ".join(f"{r:.2f}" for r in table.r)
         assert f"{method:18} {course}" in text
     assert "The paper's questions" in text
+
+
+def test_several_orders_give_a_mean_with_its_deviation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DEMO.parent)
+    demo = importlib.import_module("demo")
+    assert demo.with_deviation([0.25]) == "0.250"
+    assert demo.with_deviation([0.1, 0.3, 0.2]) == "0.200 ± 0.100"

@@ -1,9 +1,11 @@
 """Errors: one family, and messages that help."""
 
+from pathlib import Path
+
 import pytest
 
 from polarbear import errors
-from polarbear.errors import PolarbearError, UnknownNameError, unknown_name
+from polarbear.errors import PolarbearError, UnknownNameError, install_line, unknown_name
 
 OURS = [
     value
@@ -43,3 +45,21 @@ def test_a_long_list_is_cut_and_counted() -> None:
     message = str(unknown_name("class", "c7", [f"c{i:02d}" for i in range(57)]))
     assert message.endswith("c18, c19, … (57 in all)")
     assert "c20" not in message
+
+
+def test_what_to_install_is_a_checkouts_path_only_in_a_checkout_of_ours(tmp_path: Path) -> None:
+    package = tmp_path / "our work" / "src" / "polarbear"
+    package.mkdir(parents=True)
+    project = package.parents[1] / "pyproject.toml"
+    by_name = "pip install 'polarbear-iirc[torch]'"
+    assert install_line("torch", package) == by_name
+    project.write_text('[project]\nname = "somebody-elses"\n')
+    assert install_line("torch", package) == by_name
+    project.write_text('[project]\nname = "polarbear-iirc"\n')
+    assert install_line("torch", package) == f"pip install -e '{project.parent}[torch]'"
+
+
+def test_this_checkout_has_the_name_that_messages_give() -> None:
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    assert f'\nname = "{errors.DISTRIBUTION}"\n' in project.read_text(encoding="utf-8")
+    assert install_line("cli").startswith("pip install -e ")

@@ -125,7 +125,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("split", ["test", "post_valid"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(stream=streams(), seed=st.integers(0, 99))
 def test_every_score_is_that_of_its_slow_twin(split, stream, seed):
     predictions = guesses(stream, split, seed)
@@ -142,7 +142,7 @@ def test_every_score_is_that_of_its_slow_twin(split, stream, seed):
             same(table.r_jk[j, k], twin.r(rows))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(stream=streams(), seed=st.integers(0, 99))
 def test_forgetting_is_the_mean_fall_from_the_best(stream, seed):
     table = scored(stream, guesses(stream, seed=seed))
@@ -167,7 +167,7 @@ def test_forgetting_of_a_worked_case():
     same(table.forgetting, [np.nan, 0.4, (0.3 + 0.6) / 2])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(stream=streams())
 def test_an_oracle_scores_1_everywhere(stream):
     truth = [stream.test(after=j).targets for j in range(len(stream))]
@@ -184,7 +184,7 @@ def test_an_oracle_scores_1_everywhere(stream):
         assert (np.nan_to_num(table.scores[name], nan=1) == 1).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(stream=streams(), seed=st.integers(0, 99), data=st.data())
 def test_batches_of_any_sizes_give_the_same_bits(stream, seed, data):
     predictions = guesses(stream, seed=seed)
@@ -475,15 +475,17 @@ def test_lists_of_numbers_are_one_matrix_and_lists_of_matrices_are_batches():
         assert Evaluator(stream).add(after=1, predictions=named)["f1"] == 1
 
 
-def test_imagenet_fulls_last_task_is_scored_in_seconds():
+def test_imagenet_fulls_last_task_is_scored_in_few_passes_over_its_labels():
     tree = {f"super{i}": [f"sub{i}.{k}" for k in range(9 if i else 32)] for i in range(85)}
     hierarchy = Hierarchy.from_children(tree, alone=[f"alone{i}" for i in range(210)])
     leaf = np.tile(np.flatnonzero(hierarchy.is_leaf), 50)
     stream = Stream.build(hierarchy, Schedule.draw(hierarchy, seed=0, first=63, size=30), [], leaf)
     truth = stream.test(after=34).targets
     assert truth.shape == (49_900, 1083)
-    started = time.perf_counter()
+    started = time.process_time()
+    truth.sum(axis=0)
+    one_pass = time.process_time() - started
     scores = Evaluator(stream).add(after=34, predictions=truth)
-    # 0.7 s on one core; the rest is for busy machines.
-    assert time.perf_counter() - started < 7
+    # What is done class by class would take 1,083 passes.
+    assert time.process_time() - started < 200 * one_pass
     assert scores["pw_jaccard"] == 1

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from polarbear.errors import install_line
+
 EXTRAS = ("torch", "torchvision", "safetensors", "PIL", "pyarrow", "tyro", "rich", "sklearn")
 
 REFUSE = f"""
@@ -97,7 +99,7 @@ try:
 except PolarbearError as error:
     print(error)
 """)
-    assert "needs PyTorch: pip install 'polarbear[torch]'" in done.stdout, done.stderr
+    assert f"needs PyTorch: {install_line('torch')}" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("module", ["polarbear.engine.trainer", "polarbear.methods.er", "PIL"])

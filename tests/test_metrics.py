@@ -3,7 +3,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import f1_score, jaccard_score, precision_score, recall_score
@@ -46,6 +46,10 @@ SKLEARN = {
     "recall": recall_score,
     "f1": f1_score,
 }
+
+
+def test_no_property_test_has_a_deadline():
+    assert settings.default.deadline is None
 
 
 def test_the_table_has_the_metrics_of_the_paper_and_a_slow_twin_of_each():
@@ -165,13 +169,17 @@ def test_confusion_rates_are_shares_of_a_labels_images(pair):
     assert not rates[images == 0].any()
 
 
-def test_confusion_of_imagenet_full_takes_little_time():
+def test_confusion_of_imagenet_full_is_cheaper_than_a_product_of_matrices():
+    """A sixth of its processor time on one core, which other processes hardly change."""
     random = np.random.default_rng(0)
     targets = random.random((49_900, 1083), dtype=np.float32) < 0.002
-    started = time.perf_counter()
+    numbers = targets.astype(np.float32)
+    started = time.process_time()
     counts = metrics.confusion(targets, targets)
-    assert time.perf_counter() - started < 5
-    np.testing.assert_array_equal(np.diag(counts), targets.sum(axis=0))
+    counted = time.process_time()
+    product = numbers.T @ numbers
+    assert counted - started < time.process_time() - counted
+    np.testing.assert_array_equal(counts, product)
 
 
 @given(pair=pairs())

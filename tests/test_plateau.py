@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import settings as checks
 from hypothesis import strategies as st
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -26,7 +25,6 @@ def rates(settings: Settings, given: list[float]) -> list[float]:
 
 
 # The first optimiser of a process takes seconds to import.
-@checks(deadline=None)
 @given(
     scores,
     st.integers(0, 4),

@@ -12,7 +12,7 @@ import pytest
 
 from polarbear.cli import main
 from polarbear.data.kinds import Data
-from polarbear.errors import PolarbearError, UnknownNameError
+from polarbear.errors import PolarbearError, UnknownNameError, install_line
 from polarbear.report import build
 from polarbear.report.build import BY_METHOD, FIGURES, build_report
 from polarbear.report.options import Options, chosen_pair
@@ -263,5 +263,5 @@ def test_a_report_needs_no_torch(tmp_path: Path) -> None:
 def test_what_to_install_is_said_where_matplotlib_is_missing(tmp_path: Path) -> None:
     make_run(tmp_path / "runs" / "a", done=1)
     done = without(("matplotlib",), tmp_path / "runs", tmp_path / "out")
-    assert "figures need: pip install 'polarbear[report]'" in done.stderr
+    assert f"figures need: {install_line('report')}" in done.stderr
     assert not (tmp_path / "out").exists()

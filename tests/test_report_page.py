@@ -18,6 +18,7 @@ import polarbear
 from browser import Opened, launched, opened
 from polarbear.benchmarks import _REGISTRY, find
 from polarbear.data.source import Source
+from polarbear.errors import install_line
 from polarbear.evaluate import SCORE_NAMES
 from polarbear.metrics import confusion_rates
 from polarbear.report import page_answers
@@ -549,4 +550,4 @@ def test_large_images_are_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_pillow_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     missing = picture_data(polarbear.load("iirc-shapes"), np.arange(3))["missing"]
-    assert "pip install 'polarbear[report]'" in missing
+    assert install_line("report") in missing

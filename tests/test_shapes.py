@@ -108,7 +108,7 @@ def test_orders_are_pinned() -> None:
 # Randomness by key
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     leaf=st.sampled_from(LEAVES),
     seed=st.integers(0, 2**40),

@@ -240,7 +240,7 @@ def test_incremental_joint_trains_and_validates_on_the_union_with_complete_label
         assert sorted(rows) == trainer.stream.valid(after=record["task"]).rows.tolist()
 
 
-@checks(deadline=None, max_examples=30)
+@checks(max_examples=30)
 @given(st.integers(1, 40), st.integers(0, 60), st.integers(0, 10))
 def test_an_epoch_gives_every_image_once_in_batches(size: int, count: int, first: int) -> None:
     trainer, _ = trainer_for(tiny("finetune", batch_size=size))

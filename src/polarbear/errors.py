@@ -5,6 +5,11 @@ Every message says what came, what is allowed, the nearest valid name and the re
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
+from shlex import quote
+
+#: What pip calls us: on the package index, the name ``polarbear`` is a stranger's.
+DISTRIBUTION = "polarbear-iirc"
 
 
 class PolarbearError(ValueError):
@@ -52,3 +57,16 @@ def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownNameEr
     hint = f"did you mean {lower[near[0]]!r}? " if near else ""
     shown = ", ".join(names[:20]) + (f", … ({len(names)} in all)" if len(names) > 20 else "")
     return UnknownNameError(f"unknown {kind} {name!r}: {hint}Valid: {shown}")
+
+
+def install_line(extra: str, package: Path = Path(__file__).parent) -> str:
+    """Return the command that installs an extra: in a checkout its path, else the name pip knows.
+
+    >>> install_line("torch", Path("lib/site-packages/polarbear"))
+    "pip install 'polarbear-iirc[torch]'"
+    """
+    checkout = package.parents[1]
+    project = checkout / "pyproject.toml"
+    if project.is_file() and f'name = "{DISTRIBUTION}"' in project.read_text(encoding="utf-8"):
+        return f"pip install -e {quote(f'{checkout}[{extra}]')}"
+    return f"pip install {quote(f'{DISTRIBUTION}[{extra}]')}"

@@ -52,4 +52,3 @@ def without_seal(content: Mapping[str, Any], *, required: bool) -> dict[str, Any
             f"{checksum(rest)!r}"
         )
     return rest
-

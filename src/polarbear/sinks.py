@@ -15,7 +15,7 @@ from typing import Any
 
 from polarbear.arrays import Bools
 from polarbear.decide import Scores
-from polarbear.errors import PolarbearError
+from polarbear.errors import PolarbearError, install_line
 from polarbear.runs import write_json
 from polarbear.settings import Settings
 
@@ -207,4 +207,4 @@ def score_values(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _missing(what: str, extra: str) -> PolarbearError:
-    return PolarbearError(f"{what} is not installed: pip install 'polarbear[{extra}]'")
+    return PolarbearError(f"{what} is not installed: {install_line(extra)}")

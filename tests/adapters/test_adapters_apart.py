@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import polarbear.adapters
+from polarbear.errors import install_line
 
 FOLDER = Path(polarbear.adapters.__file__).parent
 SHARED = {"__init__", "missing", "samples"}
@@ -64,7 +65,7 @@ def test_without_its_library_an_adapter_says_what_to_install(module: str) -> Non
     refused, library, extra, call = ADAPTERS[module]
     code = WITHOUT.format(module=module, refused=refused, call=call)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    expected = f"this adapter needs {library}: pip install 'polarbear[{extra}]'\n"
+    expected = f"this adapter needs {library}: {install_line(extra)}\n"
     assert done.stdout == expected, done.stderr
 
 

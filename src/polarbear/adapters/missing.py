@@ -1,6 +1,6 @@
 """The error of an adapter whose library is not installed."""
 
-from polarbear.errors import PolarbearError
+from polarbear.errors import PolarbearError, install_line
 
 
 class MissingLibraryError(PolarbearError, ImportError):
@@ -10,7 +10,7 @@ class MissingLibraryError(PolarbearError, ImportError):
 def missing(library: str, extra: str) -> MissingLibraryError:
     """Give the error that says what to install.
 
-    >>> print(missing("TensorFlow", "tensorflow"))
-    this adapter needs TensorFlow: pip install 'polarbear[tensorflow]'
+    >>> print(missing("TensorFlow", "tensorflow"))  # doctest: +ELLIPSIS
+    this adapter needs TensorFlow: pip install ...[tensorflow]'
     """
-    return MissingLibraryError(f"this adapter needs {library}: pip install 'polarbear[{extra}]'")
+    return MissingLibraryError(f"this adapter needs {library}: {install_line(extra)}")

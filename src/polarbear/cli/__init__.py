@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from polarbear import __version__
-from polarbear.errors import PolarbearError, unknown_name
+from polarbear.errors import PolarbearError, install_line, unknown_name
 from polarbear.interrupt import STOPPED, unwind_on_ctrl_c
 from polarbear.names import printable
 from polarbear.out_of_memory import OutOfMemoryError, enough_memory
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         import rich  # noqa: F401
         import tyro  # noqa: F401
     except ImportError:
-        print("polarbear: the command line needs: pip install 'polarbear[cli]'", file=sys.stderr)
+        print(f"polarbear: the command line needs: {install_line('cli')}", file=sys.stderr)
         return 2
     logging.basicConfig(format="%(message)s", level=logging.WARNING, handlers=[ToStderr()])
     return _guarded(list(sys.argv[1:] if argv is None else argv))

@@ -14,7 +14,7 @@ from polarbear.cli.options import Root
 from polarbear.cli.outcome import print_outcome
 from polarbear.cli.screen import console
 from polarbear.cli.watch import watch
-from polarbear.errors import PolarbearError
+from polarbear.errors import PolarbearError, install_line
 from polarbear.interrupt import STOPPED
 from polarbear.methods.registry import METHODS
 from polarbear.runs import RunFolder
@@ -54,9 +54,7 @@ def engine() -> ModuleType:
         from polarbear.engine import session
     except ModuleNotFoundError as error:
         if error.name in ("torch", "safetensors"):
-            raise PolarbearError(
-                f"learning needs {error.name}: pip install 'polarbear[torch]'"
-            ) from error
+            raise PolarbearError(f"learning needs {error.name}: {install_line('torch')}") from error
         raise
     return session
 

@@ -20,7 +20,7 @@ from polarbear.data.cifar100_official import (
 )
 from polarbear.data.decode import as_rgb, open_image, reading
 from polarbear.data.source import Source
-from polarbear.errors import DataError
+from polarbear.errors import DataError, install_line
 from polarbear.guarded import npz_names, opened, read_npz
 
 __all__ = [
@@ -127,7 +127,7 @@ def _read_parquet(path: Path) -> tuple[Pixels, NDArray[Any]]:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise DataError(
-            f"to read {path}, pyarrow and Pillow are needed: pip install 'polarbear[parquet]'"
+            f"to read {path}, pyarrow and Pillow are needed: {install_line('parquet')}"
         ) from error
     with opened(path, "parquet") as content, pq.ParquetFile(content) as file:
         _check_columns(path, file.schema_arrow)

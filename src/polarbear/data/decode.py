@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from polarbear.arrays import Ints, Pixels
-from polarbear.errors import DataError
+from polarbear.errors import DataError, install_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -205,6 +205,4 @@ def need_pillow() -> None:
     try:
         import PIL.Image  # noqa: F401
     except ImportError as error:
-        raise DataError(
-            "reading image files needs Pillow: pip install 'polarbear[images]'"
-        ) from error
+        raise DataError(f"reading image files needs Pillow: {install_line('images')}") from error

@@ -15,7 +15,7 @@ from typing import (
     get_type_hints,
 )
 
-from polarbear.errors import PolarbearError, unknown_name
+from polarbear.errors import PolarbearError, install_line, unknown_name
 from polarbear.settings import fits
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _import(module: str, path: str) -> ModuleType:
 
 def _missing(absent: str, module: str, path: str) -> str:
     if absent == "torch":
-        return f"{path} needs PyTorch: pip install 'polarbear[torch]'"
+        return f"{path} needs PyTorch: {install_line('torch')}"
     if f"{module}.".startswith(f"{absent}."):
         hint = f"; leave out .py: {path.replace('.py:', ':')}" if module.endswith(".py") else ""
         return f"{path}: there is no module {absent!r}, neither installed nor in {Path.cwd()}{hint}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from polarbear.arrays import Ints, Pixels
-from polarbear.errors import DataError
+from polarbear.errors import DataError, install_line
 from polarbear.stream import Stream
 
 log = logging.getLogger("polarbear")
@@ -43,7 +43,7 @@ def picture_data(stream: Stream, rows: Ints) -> dict[str, Any]:
     try:
         from PIL import Image
     except ImportError:
-        return {"missing": "pictures need Pillow: pip install 'polarbear[report]'"}
+        return {"missing": f"pictures need Pillow: {install_line('report')}"}
     try:
         images = stream.images("test")
         shown = [np.asarray(images[row]) for row in rows.tolist()]

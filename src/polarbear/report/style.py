@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polarbear.errors import PolarbearError, unknown_name
+from polarbear.errors import PolarbearError, install_line, unknown_name
 from polarbear.report.groups import Group
 
 if TYPE_CHECKING:
@@ -193,5 +193,5 @@ def _matplotlib() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        raise PolarbearError("figures need: pip install 'polarbear[report]'") from error
+        raise PolarbearError(f"figures need: {install_line('report')}") from error
     return matplotlib
