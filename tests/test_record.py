@@ -1,6 +1,7 @@
 """A run folder written by a loop of one's own has what the engine's has."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -155,3 +156,43 @@ def test_versions_of_imported_frameworks_are_kept(
     about = start_run(tmp_path / "own", shapes_stream(), method="x").manifest()["environment"]
     assert about["jax"] == "9.9"
     assert "tensorflow" not in about
+
+
+def test_a_loop_that_was_killed_within_a_line_goes_on(tmp_path: Path) -> None:
+    stream = shapes_stream()
+    folder, evaluator = start_run(tmp_path / "own", stream, method="x", tasks=2), Evaluator(stream)
+    for after in range(2):
+        named = stream.test(after=after).targets
+        evaluator.add(after, named)
+        write_scores(folder, evaluator, after, named)
+    whole = (folder.path / "scores.jsonl").read_bytes()
+    (folder.path / "finished.json").unlink()
+    for cut in (1, 9, 300):
+        os.truncate(folder.path / "scores.jsonl", len(whole) - cut)
+        write_scores(RunFolder.open(folder.path), evaluator, 1, named)
+        assert (folder.path / "scores.jsonl").read_bytes() == whole
+        assert folder.finished
+        (folder.path / "finished.json").unlink()
+
+
+def test_a_loop_that_was_killed_before_its_last_word_gets_it(tmp_path: Path) -> None:
+    stream = shapes_stream()
+    folder, evaluator = start_run(tmp_path / "own", stream, method="x", tasks=1), Evaluator(stream)
+    named = stream.test(after=0).targets
+    evaluator.add(0, named)
+    write_scores(folder, evaluator, 0, named)
+    (folder.path / "finished.json").unlink()
+    with pytest.raises(RunError, match="has its test scores after task 0 already"):
+        write_scores(folder, evaluator, 0, named)
+    assert folder.finished
+
+
+def test_predictions_are_there_before_the_line_that_speaks_of_them(tmp_path: Path) -> None:
+    stream = shapes_stream()
+    folder, evaluator = start_run(tmp_path / "own", stream, method="x", tasks=1), Evaluator(stream)
+    named = stream.test(after=0).targets
+    evaluator.add(0, named)
+    (folder.path / "predictions").write_text("in the way")
+    with pytest.raises(RunError, match="no more can be written"):
+        write_scores(folder, evaluator, 0, named)
+    assert not list(folder.lines("scores"))

@@ -1,8 +1,11 @@
+import errno
 import json
 import math
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from polarbear.evaluate import Evaluator
 from polarbear.hierarchy import Hierarchy
 from polarbear.runs import (
     FORMAT,
+    UNSEALED,
     RunError,
     RunFolder,
     find_runs,
@@ -294,3 +298,276 @@ def test_the_environment_names_versions_and_hardware() -> None:
     found = environment()
     assert found.keys() == {"polarbear", "python", "numpy", "platform", "cores", "commit"}
     assert found["numpy"] == np.__version__
+
+
+# What is damaged is told, never another number
+
+
+def a_run(folder: Path) -> RunFolder:
+    """Every file a reader opens, as small as can be."""
+    settings = {"method": "er", "benchmark": "tiny", "order": 0, "seed": 1, "tasks": None}
+    manifest = {"settings": settings, "classes": [["a"], ["b"]], "root": None, "threads": 1}
+    run = RunFolder.create(folder, manifest)
+    for after in range(2):
+        row = {"pw_jaccard": 0.1 + after, "jaccard": 1 / 3, "late_recall": None}
+        by_task = {name: [0.5] * (after + 1) for name in ("pw_jaccard", "jaccard")}
+        for split in ("post_valid", "test"):
+            line = {"after": after, "split": split, "scores": row, "by_task": by_task}
+            run.append("scores", line)
+        run.append("epochs", {"task": after, "epoch": 0, "valid": 0.5})
+        run.save_predictions(after, np.array([[True, False]] * 3))
+        run.save_raw(after, np.array([[0.5, -0.5]] * 3))
+    run.finish({"tasks": 2, "seconds": 12.5})
+    return run
+
+
+def scores_of(run: RunFolder) -> list[Any]:
+    tables = [run.table(split) for split in ("post_valid", "test")]
+    return [plain(part) for table in tables for part in (table.scores, table.by_task)]
+
+
+READERS: dict[str, Callable[[RunFolder], Any]] = {
+    "manifest.json": RunFolder.manifest,
+    "scores.jsonl": scores_of,
+    "epochs.jsonl": lambda run: list(run.lines("epochs")),
+    "finished.json": RunFolder.seconds,
+    "predictions/after_1.npz": lambda run: plain(run.predictions(1)),
+    "raw/after_1.npz": lambda run: plain(run.raw(1)),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_flipped_bit_is_told_or_changes_nothing(tmp_path: Path, name: str) -> None:
+    run, file = a_run(tmp_path), tmp_path / name
+    whole, text = READERS[name](run), file.read_bytes()
+    told = 0
+    for bit in range(8 * len(text)):
+        flipped = bytearray(text)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        try:
+            assert READERS[name](run) == whole, flipped
+        except RunError as error:
+            told += str(tmp_path) in str(error)
+    assert told > 2 * len(text)
+
+
+def test_a_table_has_what_lines_say(tmp_path: Path) -> None:
+    table = a_run(tmp_path).table()
+    assert table.r.tolist() == [0.1, 1.1]
+    assert np.array_equal(table.r_jk, [[0.5, np.nan], [0.5, 0.5]], equal_nan=True)
+
+
+WRONG_LINES = (
+    *("[]", "3", '"x"', "null", "{}", "{", "", "[" * 100_000, "\x00", "\xff"),
+    '{"after": 0, "split": "test"}',
+    '{"after": 0, "split": "test", "scores": [], "by_task": {}}',
+    '{"after": 0, "split": "test", "scores": {"jaccard": "x"}, "by_task": {}}',
+    '{"after": 0, "split": "test", "scores": {"jaccard": Infinity}, "by_task": {}}',
+    '{"after": 0, "split": "test", "scores": {"jaccard": 1e999}, "by_task": {}}',
+    '{"after": 0, "split": "test", "scores": {"jaccard": 1%s}, "by_task": {}}' % ("0" * 400),
+    '{"after": 0, "split": "test", "scores": {"jaccard": [1]}, "by_task": {}}',
+    '{"after": 0, "split": "test", "scores": {}, "by_task": {"jaccard": [1, 2]}}',
+    '{"after": 0, "split": "test", "scores": {}, "by_task": {"jaccard": [[1]]}}',
+    '{"after": 0, "split": "test", "scores": {}, "by_task": {"jaccard": 1}}',
+    *(
+        f'{{"after": {after}, "split": "test", "scores": {{}}, "by_task": {{}}}}'
+        for after in ("-1", "9", '"0"', "true", "0.0")
+    ),
+)
+
+
+def of_format_1(run: RunFolder, **changes: Any) -> None:
+    write_json(run.path / "manifest.json", {**run.manifest(), "format": UNSEALED, **changes})
+
+
+@pytest.mark.parametrize("line", WRONG_LINES)
+def test_a_wrong_line_without_a_checksum_is_named(tmp_path: Path, line: str) -> None:
+    run = a_run(tmp_path)
+    of_format_1(run)
+    with (tmp_path / "scores.jsonl").open("ab") as file:
+        file.write(line.encode("latin-1") + b"\n")
+    with pytest.raises(RunError, match=r"scores\.jsonl, line 5 is damaged"):
+        run.table()
+
+
+def test_a_score_of_another_version_is_kept(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    run.append("scores", {"after": 1, "split": "test", "scores": {"new": 0.5}, "by_task": {}})
+    assert np.array_equal(run.table().scores["new"], [np.nan, 0.5], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"settings": []},
+        {"settings": {"method": "er", "order": [1]}},
+        {"settings": {"method": 3}},
+        {"classes": 3},
+        {"classes": [["a"], 3]},
+        {"classes": [["a", 1]]},
+        {"environment": None},
+        {"threads": "x"},
+    ],
+)
+def test_a_manifest_of_wrong_kinds_is_named(tmp_path: Path, changes: dict[str, Any]) -> None:
+    run = a_run(tmp_path)
+    of_format_1(run, **changes)
+    with pytest.raises(RunError, match=r"manifest\.json is damaged \(its "):
+        run.manifest()
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, "\xff", '{"seconds": []}', "{}"]
+)
+@pytest.mark.parametrize("name", ["manifest.json", "finished.json"])
+def test_json_of_any_other_content_is_named(tmp_path: Path, name: str, text: str) -> None:
+    run = a_run(tmp_path)
+    of_format_1(run)
+    (tmp_path / name).write_text(text, encoding="latin-1")
+    with pytest.raises(RunError, match=str(tmp_path)):
+        run.seconds()
+
+
+def test_a_manifest_that_was_edited_by_hand_says_what_to_do(folder: RunFolder) -> None:
+    file = folder.path / "manifest.json"
+    file.write_text(file.read_text().replace('"seed": 1', '"seed": 2'))
+    with pytest.raises(RunError, match=r"changed after it was written.*or begin a new run"):
+        folder.manifest()
+
+
+def test_other_spacing_is_no_damage(folder: RunFolder) -> None:
+    file = folder.path / "manifest.json"
+    before = folder.manifest()
+    file.write_text(json.dumps(json.loads(file.read_text()), sort_keys=True))
+    assert folder.manifest() == before
+
+
+def test_raw_scores_of_format_1_are_read(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    (tmp_path / "raw" / "after_0.npz").unlink()
+    np.save(tmp_path / "raw" / "after_0.npy", np.ones((2, 2), np.float16))
+    assert plain(run.raw(0)) == [[1, 1], [1, 1]]
+    (tmp_path / "raw" / "after_0.npy").write_bytes(b"\x93NUMPY")
+    with pytest.raises(RunError, match=r"after_0\.npy is damaged"):
+        run.raw(0)
+
+
+# Links
+
+
+@pytest.mark.parametrize("name", ["epochs.jsonl", "scores.jsonl", "lock", "finished.json"])
+def test_a_file_elsewhere_is_not_changed_through_a_link(folder: RunFolder, name: str) -> None:
+    elsewhere = folder.path.with_name("elsewhere")
+    elsewhere.write_text("mine\n")
+    (folder.path / name).symlink_to(elsewhere)
+    for change in (
+        lambda: folder.append("epochs", {}),
+        lambda: folder.append("scores", {}),
+        lambda: folder.finish({}),
+        lambda: folder.held().__enter__(),
+    ):
+        with pytest.raises(RunError, match=f"{name} is a link, and a run changes no files outside"):
+            change()
+    if name.endswith("jsonl"):
+        with pytest.raises(RunError, match="is a link"):
+            folder.cut_back({name.removesuffix(".jsonl"): 0})
+    assert elsewhere.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("name", ["predictions", "raw"])
+def test_a_folder_elsewhere_is_not_filled_through_a_link(folder: RunFolder, name: str) -> None:
+    elsewhere = folder.path.with_name("elsewhere")
+    elsewhere.mkdir()
+    (folder.path / name).symlink_to(elsewhere)
+    for save in (folder.save_predictions, folder.save_raw):
+        with pytest.raises(RunError, match=f"{name} is a link"):
+            save(0, np.ones((1, 1), dtype=bool))
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_link_in_the_place_of_a_half_written_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("mine")
+    (tmp_path / ".file.part").symlink_to(tmp_path / "elsewhere")
+    write_whole(tmp_path / "file", lambda out: out.write(b"new"))
+    assert (tmp_path / "elsewhere").read_text() == "mine"
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_the_run_folder_itself_may_be_reached_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "scratch")
+    a_run(tmp_path / "run")
+    assert RunFolder(tmp_path / "scratch").finished
+
+
+# On the disk
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is synced and renamed, in its order, as it is really done."""
+    seen: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def watched_sync(descriptor: int) -> None:
+        seen.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+        fsync(descriptor)
+
+    def watched_replace(source: Any, target: Any) -> None:
+        seen.append(f"name {Path(target).name}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", watched_sync)
+    monkeypatch.setattr(os, "replace", watched_replace)
+    return seen
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_a_file_and_its_name_are_on_the_disk_and_so_are_new_folders(
+    tmp_path: Path, calls: list[str]
+) -> None:
+    write_whole(tmp_path / "new" / "below" / "file", lambda out: out.write(b""))
+    made = ["sync new", f"sync {tmp_path.name}"]
+    assert calls == [*made, "sync .file.part", "name file", "sync below"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_all_that_a_finished_run_has_is_on_the_disk_before_it_says_so(
+    folder: RunFolder, calls: list[str]
+) -> None:
+    folder.append("epochs", {"epoch": 0})
+    folder.append("scores", {"after": 0})
+    folder.save_predictions(0, np.ones((1, 1), dtype=bool))
+    calls.clear()
+    folder.finish({"seconds": 1})
+    lines = ["sync epochs.jsonl", "sync scores.jsonl", "sync run"]
+    assert calls == [*lines, "sync .finished.json.part", "name finished.json", "sync run"]
+
+
+def test_a_file_system_that_cannot_sync_folders_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def refuse_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    write_whole(tmp_path / "file", lambda out: out.write(b"new"))
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_line_comes_after_the_last_whole_one(folder: RunFolder) -> None:
+    for torn in (b'{"epoch": 1, "va', b"\x00" * 5000):
+        folder.append("epochs", {"epoch": 0})
+        with (folder.path / "epochs.jsonl").open("ab") as file:
+            file.write(torn)
+        folder.append("epochs", {"epoch": 1})
+        assert [line["epoch"] for line in folder.lines("epochs")] == [0, 1]
+        (folder.path / "epochs.jsonl").write_bytes(b'{"torn from the sta')
+        folder.append("epochs", {"epoch": 2})
+        assert [line["epoch"] for line in folder.lines("epochs")] == [2]
+        (folder.path / "epochs.jsonl").unlink()
