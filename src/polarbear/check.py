@@ -51,6 +51,12 @@ def check_stream(stream: Stream, *, strict: bool = True) -> tuple[Finding, ...]:
     return _report(f"the stream {stream.name!r}", found, strict)
 
 
+def refuse_nothing_to_learn(stream: Stream) -> None:
+    """Refuse a stream with a task or a class that has no training or no test image."""
+    found = tuple(finding for finding in check_rows(stream) if finding.level == "error")
+    _report(f"the stream {stream.name!r}", found, strict=True)
+
+
 def _report(what: str, found: tuple[Finding, ...], strict: bool) -> tuple[Finding, ...]:
     if strict and any(finding.level == "error" for finding in found):
         raise CheckError(what, found)

@@ -4,18 +4,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 from rich.console import Console
 from tyro.conf import arg
 
 from polarbear.benchmarks import benchmarks
-from polarbear.check import check_hierarchy, check_stream
+from polarbear.check import check_hierarchy, check_stream, refuse_nothing_to_learn
+from polarbear.cli.progress import progress
 from polarbear.cli.screen import console
 from polarbear.contact_sheet import contact_sheet
 from polarbear.data.kinds import Data
 from polarbear.data.source import Source
+from polarbear.data.whole import refuse_bad_images
 from polarbear.data_card import data_card
-from polarbear.errors import DataError, HierarchyError, PolarbearError, counted
+from polarbear.errors import HierarchyError, PolarbearError, counted
 from polarbear.findings import CheckError, Finding
 from polarbear.hierarchy import Hierarchy
 from polarbear.schedule import Schedule
@@ -109,8 +110,10 @@ def new_benchmark(
     rule = SplitRule(valid=valid, post_valid=valid)
     blueprint = Blueprint(name, found, file, drawn, summary, 1, rule, preparation)
     streams = _streams(blueprint, classes)
+    for stream in streams:
+        refuse_nothing_to_learn(stream)
+    _look_at_images(streams[0].source)
     findings = _check(streams)
-    # The sheet reads images, so all that can be wrong with them is said before files are written.
     sheet = contact_sheet(streams[0])
     blueprint.write(folder)
     sheet.save(folder / SHEET, optimize=True)
@@ -169,7 +172,6 @@ def _beside(data: Path) -> Path:
 
 def _streams(blueprint: Blueprint, hierarchy: Hierarchy) -> list[Stream]:
     source = blueprint.data.open(hierarchy)
-    _refuse_mixed_sizes(source)
     name = blueprint.benchmark().id
     return [
         Stream.from_source(source, hierarchy, schedule, rule=blueprint.rule, name=name, order=i)
@@ -177,17 +179,10 @@ def _streams(blueprint: Blueprint, hierarchy: Hierarchy) -> list[Stream]:
     ]
 
 
-def _refuse_mixed_sizes(source: Source) -> None:
-    """Look at the first training image of each leaf: a batch needs images of one size."""
-    seen: dict[tuple[int, ...], str] = {}
-    for number, row in zip(*np.unique(source.train_leaf, return_index=True), strict=True):
-        seen.setdefault(source.train[int(row)].shape, source.leaves[number])
-    if len(seen) > 1:
-        shown = [f"{h}×{w} in {leaf!r}" for (h, w, *_), leaf in list(seen.items())[:3]]
-        raise DataError(
-            f"images differ in size: {', '.join(shown)} (height × width). Add --image-size N to "
-            "resize and cut all to N × N"
-        )
+def _look_at_images(source: Source | None) -> None:
+    if source is not None:
+        with progress("looking at all images") as report:
+            refuse_bad_images(source, report)
 
 
 def _check(streams: Sequence[Stream]) -> tuple[Finding, ...]:

@@ -5,11 +5,12 @@ Needs Pillow, as the extra ``images`` has it.
 
 import io
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from polarbear.errors import DataError, install_line
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 LARGEST = 2048  # pixels a side: a batch of 128 such images has 1.6 GB
 LONGEST = 100  # sides to one: resizing a line of one pixel would make gigabytes of it
@@ -111,6 +115,25 @@ class LazyImages:
         return batch
 
 
+def in_order(
+    work: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
+) -> Iterator[Result]:
+    """Give the result of each item in their order, by many threads that are a few items ahead."""
+    threads = workers_or_default(workers)
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > 8 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            # Whoever has had enough, or Ctrl-C, does not wait for what is ahead.
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
 def workers_or_default(workers: int | None) -> int:
     """Give the number of decoding threads: as asked, or one a processor and 16 at most."""
     return workers or min(16, os.cpu_count() or 1)
@@ -144,9 +167,12 @@ def reading(where: str) -> Iterator[None]:
 
 def open_image(encoded: bytes) -> "Image":
     """Give a Pillow image whose pixels are not decoded yet."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
-    return Image.open(io.BytesIO(encoded))
+    try:
+        return Image.open(io.BytesIO(encoded))
+    except UnidentifiedImageError:  # whose message names a place in memory
+        raise ValueError("it is no image of a kind that Pillow knows") from None
 
 
 def as_rgb(image: "Image") -> "Image":

@@ -4,10 +4,9 @@ import hashlib
 import io
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ from polarbear.data.decode import (
     LARGEST,
     EncodedImages,
     LazyImages,
+    in_order,
     open_image,
     reading,
     shrink,
-    workers_or_default,
 )
 from polarbear.data.filenames import FileNames
 from polarbear.data.packed import HEADER, IMAGES, INDEX, Arrays, Header, content_checksum
@@ -167,20 +166,12 @@ def _write_images(
 def _stored_in_order(
     files: list[EncodedImages], size: int, quality: int, workers: int | None
 ) -> Iterator["_Stored | DataError"]:
-    """Images resized by many threads, a few ahead of the writer and in row order."""
     rows = ((split, row) for split in files for row in range(len(split)))
-    threads = workers_or_default(workers)
-    waiting: deque[Future[_Stored | DataError]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for split, row in rows:
-            waiting.append(pool.submit(_stored, split, row, size, quality))
-            if len(waiting) > 8 * threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    return in_order(partial(_stored, size=size, quality=quality), rows, workers)
 
 
-def _stored(files: EncodedImages, row: int, size: int, quality: int) -> "_Stored | DataError":
+def _stored(place: tuple[EncodedImages, int], size: int, quality: int) -> "_Stored | DataError":
+    files, row = place
     try:
         encoded = files.encoded(row)
         with reading(files.where(row)):

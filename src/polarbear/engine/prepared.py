@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from polarbear.benchmarks import find, lasting_name, load
+from polarbear.check import refuse_nothing_to_learn
 from polarbear.decide import decision
 from polarbear.engine.augment import Preparation, preparation, prepare
 from polarbear.engine.heads import build_head
@@ -66,6 +67,7 @@ def begin(
         stream = _stream(settings, root) if stream is None else stream
         settings.refuse_more_tasks(len(stream))
         stream = _as_trained(settings, stream)
+        refuse_nothing_to_learn(stream)
         learner = build_learner(settings, stream, shared)
     threads = torch.get_num_threads()
     manifest = {
