@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from polarbear.engine.session import resume, run
 from polarbear.errors import PolarbearError
 from polarbear.evaluate import Evaluator
 from polarbear.record import start_run, write_scores
-from polarbear.runs import RunFolder
+from polarbear.runs import RunError, RunFolder
 from polarbear.settings import Settings
 from polarbear.stream import Stream
 
@@ -51,7 +52,7 @@ def go_on(settings: Settings, folder: Path, save_every: float = 0.0) -> int:
 
 
 def own_loop(folder: Path, tasks: int = 3) -> int:
-    """Go on with a loop of one's own: its predictions are drawn by the task's number."""
+    """Go on with a loop of one's own, after the last task that has scores in its folder."""
     data = stream()
     try:
         if (folder / "manifest.json").exists():
@@ -64,28 +65,27 @@ def own_loop(folder: Path, tasks: int = 3) -> int:
             truth = data.test(after).targets
             named = truth ^ (np.random.default_rng(after).random(truth.shape) < 0.1)
             evaluator.add(after, named)
-            if after not in done or not opened.finished:
-                write_once(opened, evaluator, after, named, done)
+            if after not in done:
+                write_scores(opened, evaluator, after, named)
+        if not opened.finished:
+            _have_finished(opened, evaluator, tasks - 1)
     except PolarbearError as error:
         print(f"{type(error).__name__}: {error}")
         return REFUSED
     return FINISHED if RunFolder(folder).finished else UNFINISHED
 
 
-def write_once(
-    folder: RunFolder, evaluator: Evaluator, after: int, named: Any, done: set[int]
-) -> None:
-    """Write what a task found unless the folder has it; a loop cannot know more than its lines."""
-    if after in done:
-        return
-    write_scores(folder, evaluator, after, named)
+def _have_finished(folder: RunFolder, evaluator: Evaluator, last: int) -> None:
+    """Write the last task again: refused, as it is there, but then the run is finished."""
+    with suppress(RunError):
+        write_scores(folder, evaluator, last)
 
 
 Work = Callable[[Path], int]
 
 
-def of_engine(settings: Settings) -> Work:
-    return lambda folder: go_on(settings, folder)
+def of_engine(settings: Settings, save_every: float = 0.0) -> Work:
+    return lambda folder: go_on(settings, folder, save_every)
 
 
 def left(folder: Path) -> dict[str, str]:
