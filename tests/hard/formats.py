@@ -9,7 +9,7 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,7 @@ from polarbear.data.pack import pack
 from polarbear.data.packed import open_packed, verify_packed
 from polarbear.data.table import open_table
 from polarbear.data.verified import was_verified
-from polarbear.engine import checkpoint
-from polarbear.engine.prepared import reopen
-from polarbear.engine.session import run
+from polarbear.engine.session import resume, run
 from polarbear.hierarchy import Hierarchy
 from polarbear.predictions import save_predictions
 from polarbear.presets import settings_for
@@ -236,20 +234,25 @@ def scores_kept(base: Path) -> Reading:
     return Reading(None if found is None else digest(found))
 
 
-def reopened(base: Path) -> Reading:
-    with listening() as said:
-        found = reopen(base / "runs" / "bad")
-    return Reading(str(found.learner.settings), tuple(said))
+class EnoughError(Exception):
+    """The first step is done."""
 
 
-def newest_checkpoint(base: Path) -> Reading:
-    folder = base / "runs" / "bad" / "checkpoint"
-    with listening() as said:
-        found = checkpoint.load_newest(folder)
-    if found is None:
-        return Reading(None, tuple(said))
-    tensors = {name: digest(tensor.numpy()) for name, tensor in found[1].tensors.items()}
-    return Reading(str((found[0], tensors, found[1].facts)), tuple(said))
+def resumed(base: Path) -> Reading:
+    """Where a run goes on, in a copy, and its weights after the first step there."""
+    folder = base / "tried"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(base / "runs" / "bad", folder)
+    seen: list[object] = []
+
+    def look(trainer: Any, progress: Any) -> None:
+        weights = {name: digest(t.numpy()) for name, t in trainer.learner.model.state_dict().items()}
+        seen.append((str(progress), sorted(weights.items()), str(trainer.learner.settings)))
+        raise EnoughError
+
+    with listening() as said, suppress(EnoughError):
+        resume(folder, on_step=look)
+    return Reading(seen, tuple(said))
 
 
 # Results and predictions
@@ -297,8 +300,9 @@ def make_table(base: Path) -> None:
 
 
 def table_read(base: Path) -> Reading:
-    text = (base / "table.json").read_text(encoding="utf-8", errors="surrogateescape")
-    table = ScoreTable.from_json(text)
+    file = base / "table.json"
+    content = file.read_bytes() if file.is_file() else b""
+    table = ScoreTable.from_json(content.decode(errors="surrogateescape"))
     return Reading({"scores": {name: a.tolist() for name, a in table.scores.items()}})
 
 
@@ -634,19 +638,20 @@ FORMATS: tuple[Format, ...] = (
         )
     ),
     Format("manifest: whole report", "json", make_runs, f"{_BAD}/manifest.json", drawn, among=True, weight=1),
-    Format("manifest: resume", "json", make_unfinished, f"{_BAD}/manifest.json", reopened, may_import=True),
-    Format("raw scores: summarise", "npy", make_runs, f"{_BAD}/raw/after_1.npy", summarised, among=True,
+    Format("manifest: resume", "json", make_unfinished, f"{_BAD}/manifest.json", resumed, called=("/tried",),
+           may_import=True, weight=5),
+    Format("raw scores: summarise", "npy", make_runs, f"{_BAD}/raw/after_1.np?", summarised, among=True,
            weight=3),
-    Format("raw scores", "npy", make_runs, f"{_BAD}/raw/after_1.npy", scores_kept),
+    Format("raw scores", "npy", make_runs, f"{_BAD}/raw/after_1.np?", scores_kept),
     Format("kept predictions", "npz", make_runs, f"{_BAD}/predictions/after_1.npz", answered),
-    Format("checkpoint facts", "json", make_unfinished, f"{_BAD}/checkpoint/*.json", newest_checkpoint,
-           exact=True),
+    Format("checkpoint facts", "json", make_unfinished, f"{_BAD}/checkpoint/*.json", resumed,
+           called=("/tried",), exact=True),
     Format("checkpoint tensors", "tensors", make_unfinished, f"{_BAD}/checkpoint/*.safetensors",
-           newest_checkpoint, exact=True),
+           resumed, called=("/tried",), exact=True),
     Format("only checkpoint's facts", "json", make_one_checkpoint, f"{_BAD}/checkpoint/*.json",
-           newest_checkpoint, exact=True, weight=5),
+           resumed, called=("/tried",), exact=True, weight=5),
     Format("result file: compare", "json", make_results, "results/iirc-cifar/er/order-0.json", compared,
-           among=True, valid=finite_scores),
+           among=True, valid=finite_scores, weight=4),
     Format("score table", "json", make_table, "table.json", table_read, unnamed=True, valid=finite_scores),
     Format("predictions: score", "npz", make_predictions, "mine.npz", scored, weight=3),
     Format("hierarchy.toml", "toml", make_hierarchies, "hierarchy.toml", hierarchy_read("hierarchy.toml")),

@@ -9,6 +9,7 @@ right answer or a ``PolarbearError`` with the file's name is a finding, kept wit
 import faulthandler
 import json
 import os
+import pickle
 import random
 import resource
 import select
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from hard.campaign import Asked, Finding, Tally, workspace
+from hard.forked import forked
 from hard.formats import FORMATS, Format, Reading, TookOthersError
 from hard.mutations import mutated
 from polarbear.errors import PolarbearError
@@ -41,15 +43,14 @@ FAIR = ("different benchmarks", "would both be", "no table for", "has no order")
 
 @dataclass(frozen=True)
 class Case:
-    """One mutated file: the format, its number, and so all of it."""
+    """One mutated file of a format: its number and seed say all of it."""
 
-    format: Format
     number: int
     seed: int
 
-    def mutated(self, valid: bytes) -> tuple[str, bytes | None]:
-        chance = random.Random(f"{self.seed}/{self.format.name}/{self.number}")
-        return mutated(self.format.kind, valid, chance)
+    def mutated(self, bench: "Bench") -> tuple[str, bytes | None]:
+        chance = random.Random(f"{self.seed}/{bench.format.name}/{self.number}")
+        return mutated(bench.kind, bench.valid, chance)
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,15 @@ class Bench:
         made = base.parent / one.make.__name__
         if not made.exists():
             one.make(made)
-        shutil.copytree(made, base, copy_function=shutil.copy2)
+        shutil.copytree(made, base)
         file = max(base.glob(one.file))
         (base / "hostile_module.py").write_text("import builtins\nbuiltins.hostile = True\n")
-        return cls(one, base, file, file.read_bytes(), one.read(base))
+        return cls(one, base, file, file.read_bytes(), _expected(one, base))
+
+    @property
+    def kind(self) -> str:
+        """How it is mutated; arrays of one kind may be in either file."""
+        return {".npy": "npy", ".npz": "npz"}.get(self.file.suffix, self.format.kind)
 
     def put(self, content: bytes | None) -> None:
         if self.file.is_dir():
@@ -87,6 +93,21 @@ class Bench:
         home = self.base / "runs" / "bad"
         folder = [str(home)] if home in self.file.parents else []
         return (self.file.name, *self.format.called, *folder)
+
+
+def _expected(one: Format, base: Path) -> Reading:
+    """What the reader gives of the valid file; read in a child, as the mutated ones are."""
+
+    def read() -> int:
+        os.chdir(base)
+        (base / "expected").write_bytes(pickle.dumps(one.read(base)))
+        return 0
+
+    child = forked(read, base / "expected.log")
+    if child.wait() != 0:
+        raise RuntimeError(f"{one.name}: the valid file cannot be read: {child.said()}")
+    found: Reading = pickle.loads((base / "expected").read_bytes())
+    return found
 
 
 def judged(bench: Bench) -> tuple[str, str]:
@@ -177,7 +198,7 @@ def _child(bench: Bench, cases: list[Case], report: int, stack: int) -> None:
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     for case in cases:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        how, content = case.mutated(bench.valid)
+        how, content = case.mutated(bench)
         bench.put(content)
         made = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         _tell(report, {"begun": case.number, "how": how})
@@ -291,7 +312,7 @@ def _fuzz(bench: Bench, count: int, tally: Tally, until: float) -> None:
             tally.add(outcome)
             return
         tally.add("findings")
-        content = case.mutated(bench.valid)[1]
+        content = case.mutated(bench)[1]
         # One kind is one cause: what went wrong, where, without the words that change.
         where = details.partition(": ")[0] if " at " in details.partition(": ")[0] else ""
         kind = f"{bench.format.name}: {outcome.removeprefix('FINDING ')} {where}".strip()
@@ -303,7 +324,7 @@ def _fuzz(bench: Bench, count: int, tally: Tally, until: float) -> None:
         if tally.seconds > until:
             break
         numbers = range(first, min(first + BATCH, count))
-        Batch(bench, [Case(bench.format, n, tally.asked.seed) for n in numbers]).run(note)
+        Batch(bench, [Case(n, tally.asked.seed) for n in numbers]).run(note)
     took = tally.seconds - began
     print(f"{bench.format.name}: {count} files, {took:.1f} s", flush=True)
 
