@@ -15,7 +15,7 @@ from PIL import Image
 from polarbear.errors import DataError, UnknownNameError
 from polarbear.report.answers import answers, comparable_runs
 from polarbear.report.build import draw
-from polarbear.report.figures_confusion import confusion_shares
+from polarbear.report.figures_confusion import _shades, confusion_shares
 from polarbear.report.gallery import chosen_rows, labels_of
 from polarbear.report.options import Options
 from polarbear.report.paper import TITLES, paper_results
@@ -44,6 +44,11 @@ def cells(image: Any, size: int) -> np.ndarray:
     kept = pixels[::times, ::times]
     np.testing.assert_array_equal(pixels, kept.repeat(times, axis=0).repeat(times, axis=1))
     return kept
+
+
+def shades(shares: np.ndarray) -> np.ndarray:
+    """The colours of shares: (s, s, 4)."""
+    return np.asarray(_shades()(shares, bytes=True))
 
 
 def lines(axes: object) -> dict[str, np.ndarray]:
@@ -221,9 +226,9 @@ def test_confusion_is_drawn_beside_the_truth(runs: Runs) -> None:
     named = run.predictions(6)
     assert named is not None
     truth = confusion_shares(view.targets, view.targets)
-    np.testing.assert_array_equal(cells(grid[1].images[0], 36), truth)
+    np.testing.assert_array_equal(cells(grid[1].images[0], 36), shades(truth))
     expected = confusion_shares(named, view.targets)
-    np.testing.assert_array_equal(cells(grid[3].images[0], 36), expected)
+    np.testing.assert_array_equal(cells(grid[3].images[0], 36), shades(expected))
     names = [drawing.figure.get_supxlabel(), drawing.figure.get_supylabel()]
     assert [name.split(" (")[0] for name in names] == ["label given", "a label the images carry"]
     assert [axes.get_ylabel() for axes in grid[::2]] == ["ground truth", "ER", "iCaRL-norm"]
@@ -243,7 +248,8 @@ def test_confusion_in_full_names_every_label_in_order_of_arrival(runs: Runs) -> 
         ]
     assert right.get_title() == "ER, after task 6"
     truth = shapes(0).test(6).targets
-    np.testing.assert_array_equal(cells(left.images[0], 36), confusion_shares(truth, truth))
+    expected = shades(confusion_shares(truth, truth))
+    np.testing.assert_array_equal(cells(left.images[0], 36), expected)
 
 
 def test_confusion_in_full_after_each_task_asked_for(runs: Runs) -> None:
@@ -266,6 +272,21 @@ def test_no_format_loses_cells_of_a_matrix(runs: Runs, tmp_path: Path) -> None:
     for place, (width, _) in enumerate(squares):
         assert width % labels[place % 4] == 0
         assert width >= 512
+
+
+def test_many_matrices_have_no_more_pixels_than_some(tmp_path: Path) -> None:
+    """With all their pixels, each further group of settings would take 16 MB until all is drawn."""
+    for size in range(1, 31):
+        make_run(tmp_path / str(size), memory_per_class=size, done=4, predictions=True)
+    runs = read_runs(tmp_path)
+    for kept in (10, 30):
+        some = replace(runs, groups=runs.groups[:kept])
+        figure = draw("confusion", some)[0].figure
+        pictures = [np.asarray(image.get_array()) for axes in figure.axes for image in axes.images]
+        assert len(pictures) == 3 * (kept + 1)
+        assert all(picture.dtype == np.uint8 for picture in pictures)
+        assert sum(picture.nbytes for picture in pictures) < 80e6
+        assert all(len(picture) >= (512 if kept == 10 else 390) for picture in pictures)
 
 
 def test_kinds_of_labels() -> None:

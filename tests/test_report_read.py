@@ -1,7 +1,6 @@
 """What the report reads: run folders and summaries, grouped; and what it says of bad ones."""
 
 import json
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -65,30 +64,103 @@ def test_unfinished_runs_count_as_far_as_they_are(tmp_path: Path) -> None:
     assert runs.last == TASKS - 1
 
 
+LINE = '{"after": 1, "split": "test", "scores": {"jaccard": %s}, "by_task": {"jaccard": %s}}'
+
+
 @pytest.mark.parametrize(
     "bad",
     [
         '{"after": 1, "split": "te',
         "[]",
-        '{"after": 99, "split": "test", "scores": {}, "by_task": {}}',
+        "[" * 100_000,
+        '{"after": 99, "split": "test", "scores": {"jaccard": 0}, "by_task": {}}',
         '{"after": 1, "split": "test", "scores": {"jaccard": "x"}, "by_task": {}}',
-        '{"after": 1, "split": "test", "scores": {"jaccard": 9}, "by_task": {"jaccard": [1]}}',
-        '{"after": 1, "split": "test", "scores": {"jaccard": 9}, "by_task": {"jaccard": 1}}',
+        LINE % ("Infinity", "[0, 0]"),
+        LINE % ("1e999", "[0, 0]"),
+        LINE % ("0", "[0, -Infinity]"),
+        LINE % ("0", "[0, 0, 0]"),
+        LINE % ("1" * 400, "[0, 0]"),
     ],
 )
-def test_a_corrupted_line_is_skipped_with_its_file_and_line_named(
+def test_a_run_with_a_damaged_line_is_left_out_by_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: str
 ) -> None:
-    file = make_run(tmp_path / "a") / "scores.jsonl"
-    whole = read_runs(tmp_path).groups[0].runs[0]
+    whole, damaged = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=2)
+    file = damaged / "scores.jsonl"
     lines = file.read_text().splitlines()
     file.write_text("\n".join([*lines[:4], bad, *lines[4:]]) + "\n")
-    with caplog.at_level(logging.WARNING, "polarbear"):
-        run = read_runs(tmp_path).groups[0].runs[0]
+    (run,) = read_runs(tmp_path).groups[0].runs
+    assert run.path == whole
     (message,) = caplog.messages
-    assert f"{file}, line 5 skipped" in message
-    for name, values in whole.scores.items():
-        np.testing.assert_array_equal(run.scores[name], values)
+    assert message.startswith("left out: ")
+    assert str(damaged) in message
+    assert "damaged" in message
+    assert len(message.splitlines()) == 1
+
+
+#: Where a manifest can be wrong, and how.
+WRONG = {
+    "settings.order": ([1], "0", 1.5, True, {}),
+    "settings.seed": ([], "x"),
+    "settings.method": (None, 5, ["er"]),
+    "settings.benchmark": (None, 5, "x" * 5000),
+    "settings.options": ([1], "x", None),
+    "settings.tasks": ("2", [2]),
+    "settings": ([], None, "x"),
+    "classes": (None, 5, "abc", [[1]], [[]], [["a", "a"]], [[["a"]]], {"a": 1}),
+    "root": (5, []),
+    "format": ("1", [], {}),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(k, v) for k, vs in WRONG.items() for v in vs])
+def test_a_run_with_a_wrong_manifest_is_left_out_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str, value: object
+) -> None:
+    make_run(tmp_path / "a")
+    file = make_run(tmp_path / "b", seed=2) / "manifest.json"
+    manifest = json.loads(file.read_text())
+    *above, last = key.split(".")
+    (manifest[above[0]] if above else manifest)[last] = value
+    file.write_text(json.dumps(manifest))
+    assert read_runs(tmp_path).count == 1
+    (message,) = caplog.messages
+    assert str(tmp_path / "b") in message
+    assert len(message) < 8000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 100_000,
+        '{"r": [0.5, Infinity]}',
+        '{"r": ["0.5", 0.5]}',
+        '{"r": [true, false]}',
+        '{"r": [[0.5], [0.5]]}',
+        '{"r": [0.5, 0.5], "order": [1]}',
+        '{"r": [0.5, 0.5], "method": null}',
+        '{"r": [0.5, 0.5], "method": {}}',
+        '{"r": [0.5, 0.5], "benchmark": 3}',
+        '{"r": [0.5, 0.5], "seed": "x"}',
+        '{"r": [0.5, 0.5], "settings": []}',
+        '{"r": [0.5, 0.5], "settings": {"options": 3}}',
+        '{"r": [0.5, 0.5], "scores": [1]}',
+        '{"r": [0.5, 0.5], "scores": {"jaccard": [1, {}]}}',
+        '{"r": [0.5, 0.5], "r_jk": [1, 2]}',
+        '{"r": [0.5, 0.5], "r_jk": [[0.5, null], [0.5, 1e400]]}',
+        '{"r": [' + "0.5," * 10_000 + "0.5]}",
+        "\udcff",
+    ],
+)
+def test_a_wrong_summary_is_left_out_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str
+) -> None:
+    folder = tmp_path / "iirc-cifar" / "er"
+    summary(folder / "order-0.json", [0.5, 0.5])
+    (folder / "order-1.json").write_bytes(content.encode(errors="surrogateescape"))
+    assert read_runs(tmp_path).count == 1
+    (message,) = caplog.messages
+    assert str(folder / "order-1.json") in message
 
 
 def test_a_run_with_a_damaged_manifest_is_left_out_with_a_warning(

@@ -1,10 +1,10 @@
-"""Class names and their parents: a forest of any depth."""
+"""Class names and their parents: a forest."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from polarbear.arrays import Bools, Ints, frozen
 from polarbear.errors import HierarchyError, unknown_name
 from polarbear.guarded import naming, read_csv, read_toml
 from polarbear.names import readable
+
+#: Levels of a hierarchy; WordNet, the deepest that images are labelled with, has 20. What is done
+#: for each class with all above it takes longer the more there are.
+DEEPEST = 100
 
 
 @dataclass(frozen=True)
@@ -200,16 +204,31 @@ def _refuse_bad_parents(names: tuple[str, ...], parents: tuple[int, ...]) -> Non
             raise HierarchyError(
                 f"class {names[i]!r} has parent number {up}; valid: -1 (none) to {len(names) - 1}"
             )
-    done: set[int] = set()
+    level = {-1: 0}
     for i in range(len(parents)):
-        path: list[int] = []
-        while i >= 0 and i not in done:
+        path: dict[int, None] = {}
+        while i not in level:
             if i in path:
-                circle = " → ".join(names[k] for k in [*path[path.index(i) :], i])
-                raise HierarchyError(f"a cycle: {circle}. A class cannot lie above itself")
-            path.append(i)
+                _refuse_cycle([names[k] for k in path][list(path).index(i) :])
+            path[i] = None
             i = parents[i]
-        done.update(path)
+        for place, below in enumerate(reversed(path), start=1):
+            level[below] = level[i] + place
+    _refuse_too_deep(max(level.values()))
+
+
+def _refuse_cycle(names: list[str]) -> NoReturn:
+    more = [f"… ({len(names)} classes)"] if len(names) > 20 else []
+    circle = " → ".join([*names[:20], *more, names[0]])
+    raise HierarchyError(f"a cycle: {circle}. A class cannot lie above itself")
+
+
+def _refuse_too_deep(levels: int) -> None:
+    if levels > DEEPEST:
+        raise HierarchyError(
+            f"a hierarchy has at most {DEEPEST} levels, as an image has a label of each; this has "
+            f"{levels} or more: is each class below the one before it by mistake?"
+        )
 
 
 def _first_parent(pairs: list[tuple[str, str | None]]) -> dict[str, str | None]:
@@ -227,11 +246,14 @@ def _first_parent(pairs: list[tuple[str, str | None]]) -> dict[str, str | None]:
     return given
 
 
-def _walk(tree: Mapping[str, Any], up: str | None) -> Iterator[tuple[str, str | None]]:
+def _walk(
+    tree: Mapping[str, Any], up: str | None, level: int = 1
+) -> Iterator[tuple[str, str | None]]:
+    _refuse_too_deep(level)
     for name, below in tree.items():
         yield name, up
         if isinstance(below, Mapping):
-            yield from _walk(below, name)
+            yield from _walk(below, name, level + 1)
         else:
             for child in _listed(f"below {name!r}", below):
                 yield child, name

@@ -84,7 +84,7 @@ class ScoreTable:
             content = json.loads(text)
             scores, by_task = _arrays(content["scores"]), _arrays(content["by_task"])
             about = (content["name"], content["order"], content["split"])
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise DataError(
                 f"this is not a score table ({type(error).__name__}: {error}): it has the keys "
                 "name, order, split, scores and by_task, as ScoreTable.to_json writes them"

@@ -171,7 +171,9 @@ def list_runs(base: Path) -> Reading:
     if lines.get("good", {}).get("state") != "finished":
         raise TookOthersError(f"runs: {lines.get('good')}")
     bad = lines.get("bad", {"problem": "not listed"})
-    return Reading(str(bad), (*said, *([f"{base}/runs/bad: {bad['problem']}"] * bool(bad["problem"]))))
+    return Reading(
+        str(bad), (*said, *([f"{base}/runs/bad: {bad['problem']}"] * bool(bad["problem"])))
+    )
 
 
 def read_for_report(base: Path) -> Reading:
@@ -246,7 +248,9 @@ def resumed(base: Path) -> Reading:
     seen: list[object] = []
 
     def look(trainer: Any, progress: Any) -> None:
-        weights = {name: digest(t.numpy()) for name, t in trainer.learner.model.state_dict().items()}
+        weights = {
+            name: digest(t.numpy()) for name, t in trainer.learner.model.state_dict().items()
+        }
         seen.append((str(progress), sorted(weights.items()), str(trainer.learner.settings)))
         raise EnoughError
 
@@ -403,7 +407,9 @@ def make_benchmark(base: Path) -> None:
 def benchmark_read(base: Path) -> Reading:
     stream = load(str(base / "mine"), 1)
     tasks = [(task.classes, digest(task.train.rows), digest(task.valid.rows)) for task in stream]
-    return Reading((stream.name, tasks, digest(stream.images("train")[:3]), stream.hierarchy.titles))
+    return Reading(
+        (stream.name, tasks, digest(stream.images("train")[:3]), stream.hierarchy.titles)
+    )
 
 
 PRESET = """epochs = 3
@@ -452,7 +458,9 @@ def make_folders(base: Path) -> None:
 
 
 def folders_read(base: Path) -> Reading:
-    return Reading(pixels(open_folders(base / "images", CLASSES, size=SIDE, cache=False, workers=1)))
+    return Reading(
+        pixels(open_folders(base / "images", CLASSES, size=SIDE, cache=False, workers=1))
+    )
 
 
 def checked_new(base: Path) -> Reading:

@@ -205,7 +205,9 @@ def _finish(subject: Subject, folder: Path, tally: Tally, told: str) -> None:
 def _found(tally: Tally, kind: str, subject: Subject, folder: Path, details: str) -> None:
     tally.add(kind)
     last = [line for line in details.splitlines() if line.strip()][-1:]
-    cause = last[0].replace(str(folder), "RUN")[:160] if kind == "lost" else details.partition(": ")[2]
+    cause = (
+        last[0].replace(str(folder), "RUN")[:160] if kind == "lost" else details.partition(": ")[2]
+    )
     who = "own loop" if subject.name == "own loop" else "engine"
     tally.found(Finding(f"{who}: {kind}: {cause}", f"{subject.name} {details}", snapshot(folder)))
 

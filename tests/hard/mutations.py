@@ -335,10 +335,23 @@ def npy_header(content: bytes, chance: Chance) -> bytes:
 
 def npy_text(content: bytes, chance: Chance) -> bytes:
     """A header that is no dictionary, or is too deep or too long to parse."""
-    texts = ("(" * 3000, "[" * 9000, "{" * 9000, "-" * 9000 + "1", "", "x", "{}", "3", "{'shape': (}",
-             "{'descr': '<f8', 'fortran_order': False, 'shape': (" + "1," * 20_000 + ")}",
-             "__import__('hostile_module')", "{'a': 1, 'a': 2}", "lambda: 0", "'" + "x" * 70_000,
-             "{'descr': " + "[" * 200 + "]" * 200 + ", 'fortran_order': False, 'shape': ()}")
+    texts = (
+        "(" * 3000,
+        "[" * 9000,
+        "{" * 9000,
+        "-" * 9000 + "1",
+        "",
+        "x",
+        "{}",
+        "3",
+        "{'shape': (}",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (" + "1," * 20_000 + ")}",
+        "__import__('hostile_module')",
+        "{'a': 1, 'a': 2}",
+        "lambda: 0",
+        "'" + "x" * 70_000,
+        "{'descr': " + "[" * 200 + "]" * 200 + ", 'fortran_order': False, 'shape': ()}",
+    )
     return npy(chance.choice(texts), content[-100:])  # fmt: skip
 
 
@@ -378,7 +391,9 @@ def _other_array(array: Any, chance: Chance) -> Any:
 
 def _npy_lie(chance: Chance) -> bytes:
     """A short file that says it is a large array."""
-    return npy(repr({"descr": "|u1", "fortran_order": False, "shape": (BOMB,)}), chance.randbytes(9))
+    return npy(
+        repr({"descr": "|u1", "fortran_order": False, "shape": (BOMB,)}), chance.randbytes(9)
+    )
 
 
 def _saved(array: Any) -> bytes:
@@ -410,7 +425,16 @@ def npz_members(content: bytes, chance: Chance) -> bytes:
     if how == 0:
         del members[name]
     elif how == 1:
-        odd = ("x.npy", "", "..", "/etc/x.npy", "after_99.npy", "after_-1.npy", name + ".npy", name[:-4])
+        odd = (
+            "x.npy",
+            "",
+            "..",
+            "/etc/x.npy",
+            "after_99.npy",
+            "after_-1.npy",
+            name + ".npy",
+            name[:-4],
+        )
         members[chance.choice(odd)] = members.pop(name)
     elif how == 2:
         members[name], members[other] = members[other], members[name]

@@ -107,7 +107,9 @@ def differing(folder: Path, whole: dict[str, str]) -> list[str]:
         found = left(folder)
     except (OSError, ValueError, KeyError) as error:
         return [f"unreadable: {error}"]
-    return sorted(name for name in found.keys() | whole.keys() if found.get(name) != whole.get(name))
+    return sorted(
+        name for name in found.keys() | whole.keys() if found.get(name) != whole.get(name)
+    )
 
 
 def _text(file: Path) -> str:

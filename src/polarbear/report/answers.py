@@ -63,6 +63,10 @@ def comparable_runs(runs: Runs, *, damaged: bool = False) -> list[tuple[Group, R
     kept = [(group, run) for group in runs.groups for run in group.runs if _kept(run)]
     if not kept:
         raise DataError("no run has kept its predictions")
+    known = known_hierarchy(runs.benchmark).number
+    kept = [(group, run) for group, run in kept if all(name in known for name in _arrival(run))]
+    if not kept:
+        raise DataError(f"the runs' classes are not those of {runs.benchmark} here")
     having: dict[tuple[str, ...], dict[str, tuple[Group, Run]]] = {}
     for group, run in kept:
         groups = having.setdefault(_arrival(run), {})

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from polarbear.benchmarks import find
-from polarbear.errors import DataError, PolarbearError, counted, unknown_name
+from polarbear.errors import PolarbearError, counted, unknown_name
 from polarbear.names import file_name, json_text, one_line
 from polarbear.report import figures
 from polarbear.report.answers import comparable_runs
@@ -208,7 +208,7 @@ def _drawn(name: str, runs: Runs) -> dict[str, Draw]:
         return {name: FIGURES[name]}
     try:
         groups = [group for group, _ in comparable_runs(runs)]
-    except DataError:
+    except PolarbearError:
         return {name: FIGURES[name]}  # which says why it cannot be drawn
     one: Callable[..., list[Drawing]] = BY_METHOD[name]
     titles = Counter(group.title for group in groups)

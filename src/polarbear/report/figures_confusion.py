@@ -199,9 +199,8 @@ def _colour_bar(figure: "Figure", panels: list["Axes"], bar: "Axes | None" = Non
     from matplotlib.cm import ScalarMappable
 
     beside: dict[str, Any] = {"ax": panels, "shrink": 0.5, "aspect": 30, "pad": 0.01}
-    scale = figure.colorbar(
-        ScalarMappable(cmap=_shades()), **({"cax": bar} if bar is not None else beside)
-    )
+    where = beside if bar is None else {"cax": bar}
+    scale = figure.colorbar(ScalarMappable(cmap=_shades()), **where)
     scale.set_label("share of the images")
     scale.outline.set_visible(False)
 

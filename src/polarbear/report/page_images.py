@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from polarbear.arrays import Ints, Pixels
-from polarbear.errors import DataError, install_line
+from polarbear.data.source import Images
+from polarbear.errors import PolarbearError, install_line
 from polarbear.stream import Stream
 
 log = logging.getLogger("polarbear")
@@ -45,21 +46,26 @@ def picture_data(stream: Stream, rows: Ints) -> dict[str, Any]:
     except ImportError:
         return {"missing": f"pictures need Pillow: {install_line('report')}"}
     try:
-        images = stream.images("test")
-        shown = [np.asarray(images[row]) for row in rows.tolist()]
-    except (DataError, OSError) as error:
+        tiles = _tiles(stream.images("test"), rows.tolist())
+    except (PolarbearError, OSError, MemoryError) as error:
         log.warning("the page has no pictures: %s", error)
         return {"missing": str(error)}
-    side, lines = min(LARGEST, *shown[0].shape[:2]), -(-len(shown) // COLUMNS)
+    side, lines = len(tiles[0]), -(-len(tiles) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * side, lines * side))
-    for i, image in enumerate(shown):
-        tile = Image.fromarray(_tile(image, side))
-        sheet.paste(tile, (i % COLUMNS * side, i // COLUMNS * side))
+    for i, tile in enumerate(tiles):
+        sheet.paste(Image.fromarray(tile), (i % COLUMNS * side, i // COLUMNS * side))
     kind = "png" if side <= EXACT else "jpeg"
     file = BytesIO()
     sheet.save(file, kind, quality=85, optimize=True)
     address = f"data:image/{kind};base64,{b64encode(file.getvalue()).decode()}"
     return {"sheet": address, "columns": COLUMNS, "lines": lines}
+
+
+def _tiles(images: Images, rows: list[int]) -> list[Pixels]:
+    """Give small squares of all images, of which only one at a time is here in full."""
+    first = np.asarray(images[rows[0]])
+    side = min(LARGEST, *first.shape[:2])
+    return [_tile(first, side), *(_tile(np.asarray(images[row]), side) for row in rows[1:])]
 
 
 def _tile(image: Pixels, side: int) -> Pixels:

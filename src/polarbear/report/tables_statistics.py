@@ -19,8 +19,11 @@ def statistics_of(runs: Runs, options: Options) -> Statistics:
     """Count from the official sizes, else from the data, else the classes alone."""
     tree = known_hierarchy(runs.benchmark)
     benchmark = find(runs.benchmark)
-    run = runs.groups[0].runs[0]
-    order = run.order or 0
+    known = range(len(benchmark.orders()))
+    every = [run for group in runs.groups for run in group.runs]
+    # The class orders may be fewer than when a run was made, or its file is damaged.
+    run = next((run for run in every if run.order in known), every[0])
+    order = run.order if run.order is not None and run.order in known else 0
     stream = nominal_stream(benchmark.name, order)
     if stream is not None:
         return stream_statistics(stream)
