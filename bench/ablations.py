@@ -8,15 +8,15 @@ Other changes are settings: ``bench/run.py er:0 --settings '{"precision": "fp32"
 import torch
 from torch import nn
 
-from polarbear.engine.batch import Moment
-from polarbear.engine.heads import LinearHead
-from polarbear.engine.model import Model
+from polarbear.engine.contract.batch import Moment
+from polarbear.engine.contract.method import Method
+from polarbear.engine.nets.heads import LinearHead
+from polarbear.engine.nets.model import Model
 from polarbear.methods.agem import AGEM
 from polarbear.methods.er import ER
 from polarbear.methods.er_infinite import ERInfinite
 from polarbear.methods.icarl_cnn import ICarlCNN
 from polarbear.methods.incremental_joint import IncrementalJoint
-from polarbear.methods.method import Method
 
 AUTHORS_SEED = 100
 

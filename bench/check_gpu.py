@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 
 import polarbear
-from polarbear.engine import fused
-from polarbear.engine.session import run
+from polarbear.engine.nets.fused import features as fused
+from polarbear.launch.runner import run
+from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import method_names
-from polarbear.presets import settings_for
 
 PATHS = {
     "eager fp32": {"graph": False, "precision": "fp32"},

@@ -15,9 +15,9 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from polarbear.engine import fused
-from polarbear.engine import fused_launch as launch
-from polarbear.engine.nets import build_backbone
+from polarbear.engine.nets.fused import features as fused
+from polarbear.engine.nets.fused import launch as launch
+from polarbear.engine.nets.networks import build_backbone
 
 BATCH = 128
 

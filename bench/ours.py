@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 import polarbear
-from polarbear.benchmarks import find
+from polarbear.benchmark.stream import leaf_numbers
 from polarbear.data.batches import batches, evaluation_batches
 from polarbear.data.folders import FolderIndex
-from polarbear.stream import leaf_numbers
+from polarbear.named.registry import find
 from workload import Workload
 
 

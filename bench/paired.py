@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from polarbear.arrays import Floats
-from polarbear.report.paper import Published, paper_results
-from polarbear.report.read import Group, read_runs
+from polarbear.base.arrays import Floats
+from polarbear.report.read.paper import Published, paper_results
+from polarbear.report.read.runs import Group, read_runs
 
 
 def by_order(group: Group) -> dict[int | None, Floats]:

@@ -19,12 +19,12 @@ from torch.utils.data import DataLoader
 
 import polarbear
 from ablations import draw_like_the_authors
-from polarbear import metrics
-from polarbear.engine.learner import Learner
-from polarbear.engine.prepared import build_learner
-from polarbear.evaluate import Evaluator
-from polarbear.presets import settings_for
-from polarbear.stream import View
+from polarbear.benchmark.stream import View
+from polarbear.engine.task.learner import Learner
+from polarbear.launch.prepare import build_learner
+from polarbear.methods.presets import settings_for
+from polarbear.score import metrics
+from polarbear.score.evaluate import Evaluator
 from train import pil_loader, with_plain_batch_norm
 
 

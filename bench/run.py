@@ -18,16 +18,16 @@ from typing import Any
 
 import torch
 
-from polarbear.benchmarks import load
-from polarbear.engine import session
-from polarbear.engine.fleet import Job, Outcome, run_fleet
-from polarbear.engine.graphed import GraphedTask
-from polarbear.engine.learner import Learner
-from polarbear.engine.prepared import Prepared, begin, reopen
+from polarbear.engine.steps.captured import GraphedTask
+from polarbear.engine.task.learner import Learner
 from polarbear.engine.trainer import Trainer
-from polarbear.presets import settings_for
-from polarbear.runs import RunFolder, write_json
-from polarbear.summary import result_path, summarise
+from polarbear.launch import runner as session
+from polarbear.launch.fleet import Job, Outcome, run_fleet
+from polarbear.launch.prepare import Prepared, begin, reopen
+from polarbear.methods.presets import settings_for
+from polarbear.named.registry import load
+from polarbear.runs.folder import RunFolder, write_json
+from polarbear.runs.result_file import result_path, summarise
 
 SPENT: Counter[str] = Counter()
 

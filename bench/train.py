@@ -29,12 +29,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import polarbear
-from polarbear.engine.fleet import Job, Outcome, run_fleet
-from polarbear.engine.nets import UncountedBatchNorm
-from polarbear.engine.prepared import begin, build_learner
+from polarbear.engine.nets.networks import UncountedBatchNorm
 from polarbear.engine.trainer import Trainer
-from polarbear.presets import settings_for
-from polarbear.settings import Settings
+from polarbear.launch.fleet import Job, Outcome, run_fleet
+from polarbear.launch.prepare import begin, build_learner
+from polarbear.methods.presets import settings_for
+from polarbear.settings.settings import Settings
 
 MEAN, STD = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
 

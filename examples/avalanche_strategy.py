@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 import polarbear
 from polarbear.adapters.avalanche import benchmark
-from polarbear.record import start_run, write_scores
-from polarbear.runs import RunFolder
+from polarbear.runs.folder import RunFolder
+from polarbear.runs.own_loop import start_run, write_scores
 
 
 class Network(nn.Module):

@@ -20,13 +20,13 @@ from rich.console import Console
 from rich.table import Table
 
 import polarbear
-from polarbear.engine.session import run
-from polarbear.presets import settings_for
+from polarbear.benchmark.counts import ClassSize, Statistics, stream_statistics
+from polarbear.launch.runner import run
+from polarbear.methods.presets import settings_for
 from polarbear.report.build import build_report
-from polarbear.report.read import read_runs
-from polarbear.runs import RunFolder
-from polarbear.scores import ScoreTable
-from polarbear.statistics import ClassSize, Statistics, stream_statistics
+from polarbear.report.read.runs import read_runs
+from polarbear.runs.folder import RunFolder
+from polarbear.score.table import ScoreTable
 
 OUT = Path("runs/demo")
 METHODS = ("finetune", "er", "icarl-norm", "incremental-joint")

@@ -18,7 +18,7 @@ from flax import nnx
 
 import polarbear
 from polarbear.adapters.jax_arrays import arrays
-from polarbear.record import start_run, write_scores
+from polarbear.runs.own_loop import start_run, write_scores
 
 BATCH = 16
 Pool = tuple[jax.Array, jax.Array]  # images (n, h, w, 3) uint8, targets (n, all classes)

@@ -16,7 +16,7 @@ import numpy as np
 
 import polarbear
 from polarbear.adapters.tf_data import dataset
-from polarbear.record import start_run, write_scores
+from polarbear.runs.own_loop import start_run, write_scores
 
 BATCH = 16
 

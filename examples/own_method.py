@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from polarbear.engine.batch import Batch
-from polarbear.methods.method import Method, teacher_targets
+from polarbear.engine.contract.batch import Batch
+from polarbear.engine.contract.method import Method, teacher_targets
 
 
 class KeepSure(Method):

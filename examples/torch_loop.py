@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
 import polarbear
-from polarbear.record import start_run, write_scores
+from polarbear.runs.own_loop import start_run, write_scores
 
 
 def network(classes: int) -> nn.Sequential:

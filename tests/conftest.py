@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from polarbear.benchmarks import _REGISTRY
+from polarbear.named.registry import _REGISTRY
 
 # Without a GPU, Triton's kernels are interpreted. Triton reads this when it is imported, which may
 # be as early as when the examples in src are collected.
@@ -54,7 +54,7 @@ def _registered_as_before() -> Iterator[None]:
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """One thread, as tiny networks are slower with more and round otherwise."""
-    from polarbear.engine.session import threads
+    from polarbear.launch.runner import threads
 
     with threads(1):
         yield
@@ -63,8 +63,8 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def cpu_bf16() -> None:
     """Skip where bf16 would end the process, as on some CPUs it does."""
+    from polarbear.base.errors import PolarbearError
     from polarbear.engine.cpu_bf16 import refuse_unless_it_works
-    from polarbear.errors import PolarbearError
 
     try:
         refuse_unless_it_works()

@@ -19,22 +19,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polarbear.arrays import Floats
-from polarbear.benchmarks import find
+from polarbear.base.arrays import Floats
+from polarbear.base.errors import PolarbearError
+from polarbear.benchmark.source import Source
+from polarbear.benchmark.stream import Stream
 from polarbear.data.shapes import shapes
-from polarbear.data.source import Source
-from polarbear.engine.augment import PREPARATIONS
-from polarbear.engine.batch import Batch
-from polarbear.engine.checkpoint import Checkpoint, from_newest
-from polarbear.engine.prepared import build_learner
-from polarbear.engine.session import resume, run
+from polarbear.engine.contract.batch import Batch
+from polarbear.engine.images.transform import PREPARATIONS
 from polarbear.engine.trainer import Trainer
-from polarbear.errors import PolarbearError
+from polarbear.launch.checkpoint import Checkpoint, from_newest
+from polarbear.launch.prepare import build_learner
+from polarbear.launch.runner import resume, run
 from polarbear.methods.er import ER
 from polarbear.methods.finetune import Finetune
-from polarbear.runs import RunFolder
-from polarbear.settings import Settings
-from polarbear.stream import Stream
+from polarbear.named.registry import find
+from polarbear.runs.folder import RunFolder
+from polarbear.settings.settings import Settings
 
 METHODS = (
     *("finetune", "er", "er-infinite", "mask-seen", "agem", "icarl-cnn", "icarl-norm", "lucir"),

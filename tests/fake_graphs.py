@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from polarbear.engine import trainer
-from polarbear.engine.graphed import GraphedTask
+from polarbear.engine.steps.captured import GraphedTask
 
 
 class Notes(TorchDispatchMode):

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from polarbear import Hierarchy, Schedule, SplitRule, Stream
-from polarbear.arrays import Ints
+from polarbear.base.arrays import Ints
 
 thorough = settings(max_examples=150)
 quick = settings(max_examples=50)

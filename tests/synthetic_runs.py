@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from polarbear.arrays import Bools
-from polarbear.benchmarks import find, load
-from polarbear.evaluate import SCORE_NAMES
-from polarbear.runs import RunFolder
-from polarbear.settings import Settings
-from polarbear.stream import Stream
+from polarbear.base.arrays import Bools
+from polarbear.benchmark.stream import Stream
+from polarbear.named.registry import find, load
+from polarbear.runs.folder import RunFolder
+from polarbear.score.evaluate import SCORE_NAMES
+from polarbear.settings.settings import Settings
 
 
 def make_run(

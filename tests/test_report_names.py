@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polarbear
+from polarbear.base.names import file_name, json_text, one_line, printable, readable
+from polarbear.benchmark.source import Source
 from polarbear.cli import main
-from polarbear.cli.screen import console, print_json
-from polarbear.data.source import Source
-from polarbear.names import file_name, json_text, one_line, printable, readable
+from polarbear.cli.shared.console import console, print_json
 from polarbear.report.build import build_report
+from polarbear.report.figures.style import Drawing, new_axes, save, styled
 from polarbear.report.options import Options
-from polarbear.report.read import read_runs
-from polarbear.report.style import Drawing, new_axes, save, styled
-from polarbear.report.tables import Cell, Table
+from polarbear.report.read.runs import read_runs
+from polarbear.report.tables.formats import Cell, Table
 from synthetic_runs import make_run
 
 #: Any characters at all, halves of them too; and more of those that mean something somewhere.

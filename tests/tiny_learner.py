@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from polarbear.engine.batch import Batch, Moment
-from polarbear.engine.heads import build_head
-from polarbear.engine.model import Model
-from polarbear.methods.method import Method, frozen_copy
+from polarbear.engine.contract.batch import Batch, Moment
+from polarbear.engine.contract.method import Method, frozen_copy
+from polarbear.engine.nets.heads import build_head
+from polarbear.engine.nets.model import Model
 
 WIDTH = 6
 CLASSES = 10

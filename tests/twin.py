@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from polarbear import Stream, View
-from polarbear.arrays import Ints
+from polarbear.base.arrays import Ints
 
 Labels = dict[int, frozenset[str]]
 

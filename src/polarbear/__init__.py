@@ -2,21 +2,21 @@
 
 # ruff: noqa: E402
 
-from polarbear.interrupt import leave_on_ctrl_c
+from polarbear.base.interrupt import leave_on_ctrl_c
 
 leave_on_ctrl_c()  # before all that takes its time to import
 
-from polarbear import metrics
-from polarbear.benchmarks import Benchmark, benchmarks, load, register
-from polarbear.check import CheckError, check_hierarchy, check_stream
-from polarbear.evaluate import Evaluator
-from polarbear.hierarchy import Hierarchy
-from polarbear.predictions import read_predictions, save_predictions
-from polarbear.record import start_run, write_scores
-from polarbear.schedule import Schedule
-from polarbear.scores import ScoreTable
-from polarbear.split import SplitRule
-from polarbear.stream import Stream, Task, View
+from polarbear.benchmark.checks import CheckError, check_hierarchy, check_stream
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.schedule import Schedule
+from polarbear.benchmark.split import SplitRule
+from polarbear.benchmark.stream import Stream, Task, View
+from polarbear.named.registry import Benchmark, benchmarks, load, register
+from polarbear.runs.own_loop import start_run, write_scores
+from polarbear.score import metrics
+from polarbear.score.evaluate import Evaluator
+from polarbear.score.predictions import read_predictions, save_predictions
+from polarbear.score.table import ScoreTable
 
 __version__ = "0.1.0"
 

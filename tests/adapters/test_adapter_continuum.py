@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from polarbear import Stream
-from polarbear.errors import UnknownNameError
+from polarbear.base.errors import UnknownNameError
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from polarbear import Evaluator, Stream
-from polarbear.runs import RunFolder
+from polarbear.runs.folder import RunFolder
 
 FOLDER = Path(__file__).parents[2] / "examples"
 
@@ -90,8 +90,8 @@ def test_the_command_line_lists_it(run_of, name: str, capsys: pytest.CaptureFixt
 @pytest.fixture(scope="module")
 def engine_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of our own engine, two tasks as well."""
-    from polarbear.engine.session import run
-    from polarbear.presets import settings_for
+    from polarbear.launch.runner import run
+    from polarbear.methods.presets import settings_for
 
     folder = tmp_path_factory.mktemp("engine") / "finetune"
     tiny = settings_for("finetune", "iirc-shapes", epochs=1, first_task_factor=1, tasks=2)
@@ -129,5 +129,5 @@ def test_the_torch_loop_is_short_and_uses_the_stream_and_the_evaluator_alone() -
     used = [line for line in code.splitlines() if " polarbear" in line and "import" in line]
     assert used == [
         "import polarbear",
-        "from polarbear.record import start_run, write_scores",
+        "from polarbear.runs.own_loop import start_run, write_scores",
     ]

@@ -7,7 +7,7 @@ import pytest
 
 import polarbear
 from polarbear import Stream
-from polarbear.errors import DataError, UnknownNameError
+from polarbear.base.errors import DataError, UnknownNameError
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def two_parts(hub, stream: Stream, names: tuple[str, ...] | None = None):
 
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_two_data_sets_are_a_source(hub, stream: Stream, in_memory: bool) -> None:
-    from polarbear.adapters.hugging_face_source import source
+    from polarbear.data.hugging_face import source
 
     train, test = two_parts(hub, stream)
     made = source(train, test, image="img", label="fine", in_memory=in_memory)
@@ -99,7 +99,7 @@ def test_two_data_sets_are_a_source(hub, stream: Stream, in_memory: bool) -> Non
 
 
 def test_the_checksum_follows_the_content(hub, stream: Stream) -> None:
-    from polarbear.adapters.hugging_face_source import source
+    from polarbear.data.hugging_face import source
 
     train, test = two_parts(hub, stream)
     same, other = (
@@ -110,7 +110,7 @@ def test_the_checksum_follows_the_content(hub, stream: Stream) -> None:
 
 
 def test_wrong_columns_are_named(hub, stream: Stream) -> None:
-    from polarbear.adapters.hugging_face_source import source
+    from polarbear.data.hugging_face import source
 
     train, test = two_parts(hub, stream)
     with pytest.raises(UnknownNameError, match=r"unknown column 'label'.*Valid: fine, img"):

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from polarbear import metrics
-from polarbear.errors import PredictionError
+from polarbear.base.errors import PredictionError
+from polarbear.score import metrics
 
 
 @pytest.fixture

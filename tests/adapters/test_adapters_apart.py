@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import polarbear.adapters
-from polarbear.errors import install_line
+from polarbear.base.errors import install_line
 
 FOLDER = Path(polarbear.adapters.__file__).parent
 SHARED = {"__init__", "missing", "samples"}
@@ -39,7 +39,7 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 from polarbear import load
-from polarbear.errors import PolarbearError
+from polarbear.base.errors import PolarbearError
 stream = load("iirc-shapes")
 view = stream[0].train
 try:

@@ -22,12 +22,12 @@ from PIL import Image
 
 from engine_run import tiny
 from hard.forked import forked
-from polarbear.benchmarks import load
-from polarbear.cli.compare import compare
-from polarbear.cli.new_benchmark import new_benchmark
-from polarbear.cli.runs import runs
-from polarbear.cli.score import score
-from polarbear.cli.summarise import summarise_runs
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.cli.commands.compare import compare
+from polarbear.cli.commands.new_benchmark import new_benchmark
+from polarbear.cli.commands.runs import runs
+from polarbear.cli.commands.score import score
+from polarbear.cli.commands.summarise import summarise_runs
 from polarbear.data.cifar100 import from_npz, from_parquet
 from polarbear.data.cifar100_official import OFFICIAL, OfficialFile, from_official
 from polarbear.data.fetch import fetch_cifar100
@@ -37,15 +37,15 @@ from polarbear.data.pack import pack
 from polarbear.data.packed import open_packed, verify_packed
 from polarbear.data.table import open_table
 from polarbear.data.verified import was_verified
-from polarbear.engine.session import resume, run
-from polarbear.hierarchy import Hierarchy
-from polarbear.predictions import save_predictions
-from polarbear.presets import settings_for
-from polarbear.report.answers import answers
+from polarbear.launch.runner import resume, run
+from polarbear.methods.presets import settings_for
+from polarbear.named.registry import load
 from polarbear.report.build import build_report
-from polarbear.report.read import read_runs
-from polarbear.runs import RunFolder
-from polarbear.scores import ScoreTable
+from polarbear.report.read.answers import answers
+from polarbear.report.read.runs import read_runs
+from polarbear.runs.folder import RunFolder
+from polarbear.score.predictions import save_predictions
+from polarbear.score.table import ScoreTable
 
 torch.set_num_threads(1)  # threads of a parent are missing in its children, which would wait
 

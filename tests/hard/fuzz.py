@@ -28,7 +28,7 @@ from hard.campaign import Asked, Finding, Tally, workspace
 from hard.forked import forked
 from hard.formats import FORMATS, Format, Reading, TookOthersError
 from hard.mutations import mutated
-from polarbear.errors import PolarbearError
+from polarbear.base.errors import PolarbearError
 
 BATCH = 400  # files to a child
 SLOW = 10  # seconds to a file; they take milliseconds

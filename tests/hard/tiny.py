@@ -12,13 +12,13 @@ import torch
 
 from engine_run import shapes_stream, tiny
 from hard.forked import forked
-from polarbear.engine.session import resume, run
-from polarbear.errors import PolarbearError
-from polarbear.evaluate import Evaluator
-from polarbear.record import start_run, write_scores
-from polarbear.runs import RunError, RunFolder
-from polarbear.settings import Settings
-from polarbear.stream import Stream
+from polarbear.base.errors import PolarbearError
+from polarbear.benchmark.stream import Stream
+from polarbear.launch.runner import resume, run
+from polarbear.runs.folder import RunError, RunFolder
+from polarbear.runs.own_loop import start_run, write_scores
+from polarbear.score.evaluate import Evaluator
+from polarbear.settings.settings import Settings
 
 torch.set_num_threads(1)
 

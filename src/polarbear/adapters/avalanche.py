@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from polarbear.adapters.missing import missing
 from polarbear.adapters.pytorch import Sample, Transform, ViewDataset
-from polarbear.stream import Stream, View
+from polarbear.base.missing import missing
+from polarbear.benchmark.stream import Stream, View
 
 try:
     from avalanche.benchmarks import benchmark_from_datasets

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from polarbear.adapters.missing import missing
 from polarbear.adapters.samples import Samples
-from polarbear.errors import unknown_name
-from polarbear.stream import Stream, View
+from polarbear.base.errors import unknown_name
+from polarbear.base.missing import missing
+from polarbear.benchmark.stream import Stream, View
 
 try:
     import torch

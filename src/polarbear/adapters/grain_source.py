@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from polarbear.adapters.missing import missing
 from polarbear.adapters.samples import Samples
-from polarbear.arrays import Ints
-from polarbear.stream import Stream, View
+from polarbear.base.arrays import Ints
+from polarbear.base.missing import missing
+from polarbear.benchmark.stream import Stream, View
 
 try:
     import grain

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from polarbear.adapters.missing import missing
 from polarbear.adapters.samples import Samples
-from polarbear.arrays import Pixels
+from polarbear.base.arrays import Pixels
+from polarbear.base.missing import missing
+from polarbear.benchmark.source import Images
+from polarbear.benchmark.stream import Stream, View
 from polarbear.data.decode import LazyImages
-from polarbear.data.source import Images
-from polarbear.stream import Stream, View
 
 
 def dataset(stream: Stream, view: View) -> Any:

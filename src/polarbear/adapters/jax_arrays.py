@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from polarbear.adapters.missing import missing
 from polarbear.adapters.samples import Samples
-from polarbear.arrays import Ints
-from polarbear.stream import Stream, View
+from polarbear.base.arrays import Ints
+from polarbear.base.missing import missing
+from polarbear.benchmark.stream import Stream, View
 
 if TYPE_CHECKING:
     import jax

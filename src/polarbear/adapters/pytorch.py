@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from polarbear.adapters.missing import missing
 from polarbear.adapters.samples import Samples
-from polarbear.stream import Stream, View
+from polarbear.base.missing import missing
+from polarbear.benchmark.stream import Stream, View
 
 try:
     import torch

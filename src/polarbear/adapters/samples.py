@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polarbear.arrays import Ints, Pixels, frozen
-from polarbear.data.source import Images
-from polarbear.stream import Stream, View
+from polarbear.base.arrays import Ints, Pixels, frozen
+from polarbear.benchmark.source import Images
+from polarbear.benchmark.stream import Stream, View
 
 Floats32 = NDArray[np.float32]
 

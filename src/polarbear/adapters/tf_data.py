@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from polarbear.adapters.missing import missing
 from polarbear.adapters.samples import Samples
-from polarbear.stream import Stream, View
+from polarbear.base.missing import missing
+from polarbear.benchmark.stream import Stream, View
 
 
 def dataset(stream: Stream, view: View, batch_size: int = 128, *, seed: int | None = None) -> Any:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from polarbear.adapters.missing import missing
-from polarbear.errors import PredictionError
+from polarbear.base.errors import PredictionError
+from polarbear.base.missing import missing
 
 try:
     import torch

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from polarbear import __version__
-from polarbear.errors import PolarbearError, install_line, unknown_name
-from polarbear.interrupt import STOPPED, unwind_on_ctrl_c
-from polarbear.names import printable
-from polarbear.out_of_memory import OutOfMemoryError, enough_memory
+from polarbear.base.errors import PolarbearError, install_line, unknown_name
+from polarbear.base.interrupt import STOPPED, unwind_on_ctrl_c
+from polarbear.base.names import printable
+from polarbear.base.out_of_memory import OutOfMemoryError, enough_memory
 
 
 @dataclass(frozen=True)
@@ -36,26 +36,38 @@ class Command:
 
 
 COMMANDS = {
-    "benchmarks": Command("polarbear.cli.benchmarks", "benchmarks", "list the benchmarks"),
+    "benchmarks": Command("polarbear.cli.commands.benchmarks", "benchmarks", "list the benchmarks"),
     "describe": Command(
-        "polarbear.cli.describe", "describe", "tell a benchmark's tasks, classes and counts"
+        "polarbear.cli.commands.describe",
+        "describe",
+        "tell a benchmark's tasks, classes and counts",
     ),
-    "methods": Command("polarbear.cli.methods", "methods", "list the methods"),
-    "run": Command("polarbear.cli.run", "run", "train a method on a benchmark", of_words=True),
-    "resume": Command("polarbear.cli.resume", "resume", "go on with a run that was stopped"),
-    "runs": Command("polarbear.cli.runs", "runs", "list runs and how far they are"),
-    "report": Command("polarbear.cli.report", "report", "make figures, tables and a page of runs"),
-    "score": Command("polarbear.cli.score", "score", "score predictions made elsewhere"),
+    "methods": Command("polarbear.cli.commands.methods", "methods", "list the methods"),
+    "run": Command(
+        "polarbear.cli.commands.run", "run", "train a method on a benchmark", of_words=True
+    ),
+    "resume": Command(
+        "polarbear.cli.commands.resume", "resume", "go on with a run that was stopped"
+    ),
+    "runs": Command("polarbear.cli.commands.runs", "runs", "list runs and how far they are"),
+    "report": Command(
+        "polarbear.cli.commands.report", "report", "make figures, tables and a page of runs"
+    ),
+    "score": Command("polarbear.cli.commands.score", "score", "score predictions made elsewhere"),
     "new-benchmark": Command(
-        "polarbear.cli.new_benchmark", "new_benchmark", "make a benchmark from your own data"
+        "polarbear.cli.commands.new_benchmark",
+        "new_benchmark",
+        "make a benchmark from your own data",
     ),
-    "fetch": Command("polarbear.cli.fetch", "fetch", "download a data set: cifar100"),
-    "pack": Command("polarbear.cli.pack", "pack", "resize and pack a data set: imagenet"),
+    "fetch": Command("polarbear.cli.commands.fetch", "fetch", "download a data set: cifar100"),
+    "pack": Command("polarbear.cli.commands.pack", "pack", "resize and pack a data set: imagenet"),
     "summarise": Command(
-        "polarbear.cli.summarise", "summarise_runs", "write finished runs as small result files"
+        "polarbear.cli.commands.summarise",
+        "summarise_runs",
+        "write finished runs as small result files",
     ),
     "compare": Command(
-        "polarbear.cli.compare", "compare", "print results beside the paper's tables"
+        "polarbear.cli.commands.compare", "compare", "print results beside the paper's tables"
     ),
 }
 
@@ -94,7 +106,7 @@ def _guarded(arguments: list[str]) -> int:
         # Whoever read our output, such as head, has had enough; Python must not flush once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (PolarbearError, OSError) as error:
-        from polarbear.cli.screen import said
+        from polarbear.cli.shared.console import said
 
         return _refuse(said(error))
     except KeyboardInterrupt:
@@ -105,7 +117,7 @@ def _guarded(arguments: list[str]) -> int:
 
 
 def _refuse(message: str, code: int = 2) -> int:
-    from polarbear.cli.screen import error_console
+    from polarbear.cli.shared.console import error_console
 
     error_console().print(f"polarbear: {message}", style="red", soft_wrap=True)
     return code

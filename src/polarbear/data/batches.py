@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polarbear.arrays import Bools, Pixels
-from polarbear.data.source import Images
-from polarbear.errors import DataError
-from polarbear.stream import View
+from polarbear.base.arrays import Bools, Pixels
+from polarbear.base.errors import DataError
+from polarbear.benchmark.source import Images
+from polarbear.benchmark.stream import View
 
 Floats32 = NDArray[np.float32]
 Batch = tuple[Floats32, Bools]

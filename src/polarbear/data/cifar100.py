@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polarbear.arrays import Ints, Pixels, frozen
+from polarbear.base.arrays import Ints, Pixels, frozen
+from polarbear.base.errors import DataError, install_line
+from polarbear.base.guarded import npz_names, opened, read_npz
+from polarbear.benchmark.source import Source
 from polarbear.data.cifar100_official import (
     CIFAR100_LEAVES,
     FOLDER,
@@ -19,9 +22,6 @@ from polarbear.data.cifar100_official import (
     from_official,
 )
 from polarbear.data.decode import as_rgb, open_image, reading
-from polarbear.data.source import Source
-from polarbear.errors import DataError, install_line
-from polarbear.guarded import npz_names, opened, read_npz
 
 __all__ = [
     "CIFAR100_LEAVES",

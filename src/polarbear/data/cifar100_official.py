@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polarbear.arrays import Ints, Pixels, frozen
-from polarbear.data.source import Source
+from polarbear.base.arrays import Ints, Pixels, frozen
+from polarbear.base.errors import DataError
+from polarbear.benchmark.source import Source
 from polarbear.data.verified import remember_verified, was_verified
-from polarbear.errors import DataError
 
 FOLDER = "cifar-100-python"
 SPLITS = ("train", "test")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from polarbear.arrays import Ints, Pixels
-from polarbear.errors import DataError, install_line
+from polarbear.base.arrays import Ints, Pixels
+from polarbear.base.errors import DataError, install_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image

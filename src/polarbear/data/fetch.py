@@ -16,7 +16,8 @@ from typing import IO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from polarbear.data.alone import alone
+from polarbear.base.alone import alone
+from polarbear.base.errors import DataError
 from polarbear.data.cifar100 import places
 from polarbear.data.cifar100_official import (
     FOLDER,
@@ -25,7 +26,6 @@ from polarbear.data.cifar100_official import (
     check_files,
     file_digest,
 )
-from polarbear.errors import DataError
 
 log = logging.getLogger("polarbear")
 

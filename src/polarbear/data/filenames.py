@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from polarbear.arrays import Ints
+from polarbear.base.arrays import Ints
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from polarbear.arrays import Ints, frozen
+from polarbear.base.arrays import Ints, frozen
+from polarbear.base.errors import DataError
+from polarbear.base.guarded import read_bytes
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.source import Source
 from polarbear.data.decode import LazyImages
 from polarbear.data.filenames import FileNames
 from polarbear.data.index_cache import cache_files, read_cache, write_cache
-from polarbear.data.source import Source
-from polarbear.errors import DataError
-from polarbear.guarded import read_bytes
-from polarbear.hierarchy import Hierarchy
 
 log = logging.getLogger("polarbear")
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from polarbear.arrays import Ints, frozen
+from polarbear.base.arrays import Ints, frozen
+from polarbear.base.errors import DataError, unknown_name
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.source import Source
+from polarbear.benchmark.stream import leaf_numbers
 from polarbear.data.folders import open_folders, refuse_wrong_classes
 from polarbear.data.packed import is_packed, open_packed
-from polarbear.data.source import Source
-from polarbear.errors import DataError, unknown_name
-from polarbear.hierarchy import Hierarchy
-from polarbear.stream import leaf_numbers
 
 # maillot and crane: words that occur twice among ImageNet's 1,000, so IIRC leaves them out.
 NOT_IN_IIRC = ("n03710637", "n02012849")

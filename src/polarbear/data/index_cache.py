@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from polarbear.arrays import Ints
-from polarbear.guarded import read_npz
-from polarbear.notes import cache_folder
+from polarbear.base.arrays import Ints
+from polarbear.base.guarded import read_npz
+from polarbear.base.notes import cache_folder
 
 log = logging.getLogger("polarbear")
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from polarbear.data.source import Source
-from polarbear.errors import DataError, unknown_name
-from polarbear.hierarchy import Hierarchy
+from polarbear.base.errors import DataError, unknown_name
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.source import Source
 
 
 class Opener(Protocol):
@@ -101,7 +101,7 @@ def _arrays(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
 
 def _hugging_face(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
     from polarbear.adapters.hugging_face import library
-    from polarbear.adapters.hugging_face_source import source
+    from polarbear.data.hugging_face import source
 
     parts = library().load_from_disk(str(path))
     missing = [split for split in ("train", "test") if split not in parts]

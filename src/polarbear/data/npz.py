@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polarbear.arrays import Ints, frozen
-from polarbear.data.labels import number_leaves
-from polarbear.data.source import Source
-from polarbear.errors import DataError
-from polarbear.guarded import read_npz
-from polarbear.hierarchy import Hierarchy
+from polarbear.base.arrays import Ints, frozen
+from polarbear.base.errors import DataError
+from polarbear.base.guarded import read_npz
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.labels import number_leaves
+from polarbear.benchmark.source import Source
 
 NEEDED = ("train_images", "train_labels", "test_images", "test_labels")
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from polarbear.data.alone import alone
+from polarbear.base.alone import alone
+from polarbear.base.errors import DataError, counted
+from polarbear.benchmark.source import Source
 from polarbear.data.decode import (
     LARGEST,
     EncodedImages,
@@ -24,8 +26,6 @@ from polarbear.data.decode import (
 )
 from polarbear.data.filenames import FileNames
 from polarbear.data.packed import HEADER, IMAGES, INDEX, Arrays, Header, content_checksum
-from polarbear.data.source import Source
-from polarbear.errors import DataError, counted
 
 log = logging.getLogger("polarbear")
 

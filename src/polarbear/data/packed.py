@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polarbear.arrays import Ints
+from polarbear.base.arrays import Ints
+from polarbear.base.errors import DataError
+from polarbear.base.guarded import naming, read_json, read_npz
+from polarbear.benchmark.source import Source
 from polarbear.data.decode import LARGEST, LazyImages
 from polarbear.data.filenames import FileNames
-from polarbear.data.source import Source
-from polarbear.errors import DataError
-from polarbear.guarded import naming, read_json, read_npz
 
 FORMAT, VERSION = "polarbear-packed", 1
 HEADER, IMAGES, INDEX = "polarbear-packed.json", "images.bin", "index.npz"

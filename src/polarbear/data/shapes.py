@@ -13,10 +13,10 @@ from hashlib import sha256
 
 import numpy as np
 
-from polarbear.arrays import Floats, Ints, Pixels, frozen
-from polarbear.data.figures import FIGURES, Canvas, Layers
-from polarbear.data.source import Source, SplitName
-from polarbear.errors import DataError, unknown_name
+from polarbear.base.arrays import Floats, Ints, Pixels, frozen
+from polarbear.base.errors import DataError, unknown_name
+from polarbear.benchmark.source import Source, SplitName
+from polarbear.data.shape_drawing import FIGURES, Canvas, Layers
 
 SIDE = 32
 LEAVES = tuple(FIGURES)

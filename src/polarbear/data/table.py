@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from polarbear.base.errors import DataError, counted, unknown_name
+from polarbear.base.guarded import read_bytes, read_csv
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.labels import number_leaves
+from polarbear.benchmark.source import Source
 from polarbear.data.decode import LazyImages
-from polarbear.data.labels import number_leaves
-from polarbear.data.source import Source
-from polarbear.errors import DataError, counted, unknown_name
-from polarbear.guarded import read_bytes, read_csv
-from polarbear.hierarchy import Hierarchy
 
 COLUMNS = ("path", "label", "split")
 SPLITS = ("train", "test")

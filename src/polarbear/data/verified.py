@@ -7,7 +7,7 @@ write sets the change time, which programs cannot set back, so an altered file i
 import time
 from pathlib import Path
 
-from polarbear.notes import read_notes, write_note
+from polarbear.base.notes import read_notes, write_note
 
 SETTLED_NS = 2_000_000_000  # a file written just now could be written again within a clock tick
 

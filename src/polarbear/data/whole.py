@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from polarbear.base.errors import DataError
+from polarbear.benchmark.source import Source
 from polarbear.data.decode import LazyImages, in_order
-from polarbear.data.source import Source
 from polarbear.data.verified import SETTLED_NS, remember_verified, was_verified
-from polarbear.errors import DataError
 
 MOST_LISTED = 20
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from polarbear.errors import PolarbearError
-from polarbear.notes import read_notes, write_note
+from polarbear.base.errors import PolarbearError
+from polarbear.base.notes import read_notes, write_note
 
 REMEDY = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}  # without AMX
 SECONDS = 180  # PyTorch is imported within 5 from a disk; from a busy file server, in minutes

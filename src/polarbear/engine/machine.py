@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from polarbear.base.errors import PolarbearError, counted
 from polarbear.engine.cpu_bf16 import refuse_unless_it_works
-from polarbear.errors import PolarbearError, counted
-from polarbear.settings import Precision, Settings
+from polarbear.settings.settings import Precision, Settings
 
 
 @dataclass(frozen=True)

@@ -11,22 +11,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polarbear import metrics
-from polarbear.arrays import Bools, Floats, Ints
-from polarbear.decide import Scores, decision
-from polarbear.engine.batch import Batch
-from polarbear.engine.epoch import Epoch
-from polarbear.engine.graphed import GraphedTask, can_graph
-from polarbear.engine.keys import keyed
-from polarbear.engine.learner import Learner
-from polarbear.engine.model import weights_are_finite
-from polarbear.engine.plateau import Plateau
-from polarbear.engine.pool import Pool, training_view, validation_view
-from polarbear.errors import PolarbearError
-from polarbear.evaluate import Evaluator
-from polarbear.methods.method import frozen_copy
-from polarbear.scores import mean
-from polarbear.stream import Stream, View
+from polarbear.base.arrays import Bools, Floats, Ints
+from polarbear.base.errors import PolarbearError
+from polarbear.benchmark.stream import Stream, View
+from polarbear.engine.contract.batch import Batch
+from polarbear.engine.contract.method import frozen_copy
+from polarbear.engine.generator import keyed
+from polarbear.engine.nets.model import weights_are_finite
+from polarbear.engine.steps.captured import GraphedTask, can_graph
+from polarbear.engine.task.epoch_plan import Epoch
+from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.plateau import Plateau
+from polarbear.engine.task.training_set import Pool, training_view, validation_view
+from polarbear.score import metrics
+from polarbear.score.decide import Scores, decision
+from polarbear.score.evaluate import Evaluator
+from polarbear.score.table import mean
 
 log = logging.getLogger("polarbear")
 

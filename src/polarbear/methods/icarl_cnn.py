@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from polarbear.engine.batch import Batch
-from polarbear.engine.model import Model
-from polarbear.methods.method import Method, bce, teacher_targets
+from polarbear.engine.contract.batch import Batch
+from polarbear.engine.contract.method import Method, bce, teacher_targets
+from polarbear.engine.nets.model import Model
 
 
 class ICarlCNN(Method):

@@ -4,10 +4,10 @@ from typing import cast
 
 from torch import Tensor
 
-from polarbear.engine.batch import Batch, Moment
-from polarbear.engine.heads import CosineHead
+from polarbear.engine.contract.batch import Batch, Moment
+from polarbear.engine.contract.method import Method, bce
+from polarbear.engine.nets.heads import CosineHead
 from polarbear.methods.icarl_cnn import distilled_targets
-from polarbear.methods.method import Method, bce
 
 
 class ICarlNorm(Method):

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize, relu
 
-from polarbear.engine.batch import Batch, Moment
-from polarbear.engine.heads import CosineHead
-from polarbear.engine.model import Model
-from polarbear.methods.method import Method, bce
+from polarbear.engine.contract.batch import Batch, Moment
+from polarbear.engine.contract.method import Method, bce
+from polarbear.engine.nets.heads import CosineHead
+from polarbear.engine.nets.model import Model
 
 
 class LUCIR(Method):

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from polarbear.engine.batch import Batch
-from polarbear.methods.method import Method, bce
+from polarbear.engine.contract.batch import Batch
+from polarbear.engine.contract.method import Method, bce
 
 
 class MaskSeen(Method):

@@ -15,11 +15,11 @@ from typing import (
     get_type_hints,
 )
 
-from polarbear.errors import PolarbearError, install_line, unknown_name
-from polarbear.settings import fits
+from polarbear.base.errors import PolarbearError, install_line, unknown_name
+from polarbear.settings.settings import fits
 
 if TYPE_CHECKING:
-    from polarbear.methods.method import Method
+    from polarbear.engine.contract.method import Method
 
 ENTRY_POINTS = "polarbear.methods"
 
@@ -127,7 +127,7 @@ def find_class(name: str) -> "type[Method]":
 
 def _refuse_faulty(name: str, method: "type[Method]") -> None:
     """Refuse what would otherwise fail late or, as a misspelt word, train something else."""
-    from polarbear.check_class import check_class
+    from polarbear.engine.contract.check_class import check_class
 
     faults = [found.message for found in check_class(method) if found.level == "error"]
     if faults:
@@ -162,12 +162,12 @@ def _load(path: str) -> "type[Method]":
     if not hasattr(module, class_name):
         classes = [name for name, value in vars(module).items() if isinstance(value, type)]
         raise unknown_name(f"class in {module.__file__ or module_name}", class_name, classes)
-    from polarbear.methods.method import Method
+    from polarbear.engine.contract.method import Method
 
     found = getattr(module, class_name)
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise PolarbearError(
-            f"{path} is no method: it must be a class derived from polarbear.methods.method.Method"
+            f"{path} is no method: it must be a class derived from polarbear.engine.contract.method.Method"
         )
     return found
 

@@ -12,21 +12,21 @@ from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
-from polarbear.benchmarks import find
-from polarbear.errors import PolarbearError, counted, unknown_name
-from polarbear.names import file_name, json_text, one_line
-from polarbear.report import figures
-from polarbear.report.answers import comparable_runs
-from polarbear.report.figures_confusion import confusion, confusion_full
-from polarbear.report.gallery import gallery, side_by_side
-from polarbear.report.groups import Runs
+from polarbear.base.errors import PolarbearError, counted, unknown_name
+from polarbear.base.names import file_name, json_text, one_line
+from polarbear.named.registry import find
+from polarbear.report.figures import catalogue as figures
+from polarbear.report.figures.confusion import confusion, confusion_full
+from polarbear.report.figures.gallery import gallery, side_by_side
+from polarbear.report.figures.river import river
+from polarbear.report.figures.style import FORMATS, Drawing, save, styled
 from polarbear.report.options import Options
-from polarbear.report.paper import paper_results
-from polarbear.report.river import river
-from polarbear.report.style import FORMATS, Drawing, save, styled
-from polarbear.report.tables import Table, save_table
-from polarbear.report.tables_results import result_tables
-from polarbear.report.tables_statistics import statistics_tables
+from polarbear.report.read.answers import comparable_runs
+from polarbear.report.read.groups import Runs
+from polarbear.report.read.paper import paper_results
+from polarbear.report.tables.formats import Table, save_table
+from polarbear.report.tables.results import result_tables
+from polarbear.report.tables.statistics import statistics_tables
 
 log = logging.getLogger("polarbear")
 
@@ -57,7 +57,7 @@ TABLES: Mapping[str, Callable[[Runs, Options], list[Table]]] = {
     "results": lambda runs, options: result_tables(runs, paper=options.paper),
     "statistics": statistics_tables,
 }
-PAGE = "polarbear.report.page"
+PAGE = "polarbear.report.page.page"
 
 
 @dataclass(frozen=True)

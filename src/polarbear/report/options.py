@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from polarbear.benchmarks import find
-from polarbear.errors import DataError, PolarbearError, UnknownNameError, unknown_name
-from polarbear.hierarchy import Hierarchy
-from polarbear.report.groups import Group, Runs
-from polarbear.report.paper import BOUNDS
+from polarbear.base.errors import DataError, PolarbearError, UnknownNameError, unknown_name
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.named.registry import find
+from polarbear.report.read.groups import Group, Runs
+from polarbear.report.read.paper import BOUNDS
 
 
 @dataclass(frozen=True)

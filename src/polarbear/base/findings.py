@@ -1,0 +1,51 @@
+"""What the checkers find, and the error that carries it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from polarbear.base.errors import PolarbearError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something odd: an ``error`` spoils scores, a ``warning`` changes what they mean."""
+
+    level: Literal["error", "warning"]
+    message: str
+
+    def __str__(self) -> str:
+        """Write it in one line."""
+        return f"{self.level}: {self.message}"
+
+
+class CheckError(PolarbearError):
+    """A hierarchy or stream with errors; ``findings`` has these and the warnings."""
+
+    def __init__(self, what: str, findings: Sequence[Finding]) -> None:
+        """Make one message of all findings, errors first."""
+        self.findings = tuple(sorted(findings, key=lambda finding: finding.level))
+        errors = sum(finding.level == "error" for finding in findings)
+        lines = [f"{what}: {errors} error{'s' * (errors != 1)}", *map(str, self.findings)]
+        super().__init__("\n  ".join(lines))
+
+
+def warning(message: str) -> Finding:
+    """Give a finding that changes what scores mean."""
+    return Finding("warning", message)
+
+
+def error(message: str) -> Finding:
+    """Give a finding that spoils scores."""
+    return Finding("error", message)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Write names, the first five of many.
+
+    >>> listed(["bear", "lamp"])
+    "'bear', 'lamp'"
+    """
+    shown = [repr(name) for name in names]
+    more = f", … ({len(shown)} in all)" if len(shown) > 5 else ""
+    return ", ".join(shown[:5]) + more

@@ -1,0 +1,33 @@
+"""``polarbear benchmarks``: what can be loaded by name."""
+
+from typing import Any
+
+from polarbear.cli.shared.console import console, plain_table, print_json
+from polarbear.cli.shared.options import Json
+from polarbear.named.registry import Benchmark
+from polarbear.named.registry import benchmarks as registered
+
+
+def benchmarks(*, json: Json = False) -> None:
+    """List the benchmarks: name and version, tasks, classes, published class orders."""
+    lines = [_line(benchmark) for benchmark in registered()]
+    if json:
+        print_json(lines)
+        return
+    table = plain_table("benchmark", "tasks", "classes", "orders", "")
+    for line in lines:
+        numbers = (f"{line[key]:,}" for key in ("tasks", "classes", "orders"))
+        table.add_row(f"{line['name']}-v{line['version']}", *numbers, line["summary"])
+    console().print(table)
+
+
+def _line(benchmark: Benchmark) -> dict[str, Any]:
+    orders = benchmark.orders()
+    return {
+        "name": benchmark.name,
+        "version": benchmark.version,
+        "tasks": len(orders[0]),
+        "classes": len(orders[0].classes),
+        "orders": len(orders),
+        "summary": benchmark.summary,
+    }

@@ -1,0 +1,210 @@
+"""``polarbear new-benchmark``: from data of your own to a benchmark folder with a data card."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from tyro.conf import arg
+
+from polarbear.base.errors import HierarchyError, PolarbearError, counted
+from polarbear.base.findings import CheckError, Finding
+from polarbear.benchmark.checks import check_hierarchy, check_stream, refuse_nothing_to_learn
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.schedule import Schedule
+from polarbear.benchmark.source import Source
+from polarbear.benchmark.split import SplitRule
+from polarbear.benchmark.stream import Stream
+from polarbear.cli.shared.console import console
+from polarbear.cli.shared.progress import progress
+from polarbear.data.kinds import Data
+from polarbear.data.whole import refuse_bad_images
+from polarbear.named.card import data_card
+from polarbear.named.contact_sheet import contact_sheet
+from polarbear.named.folder import Blueprint
+from polarbear.named.registry import benchmarks
+
+CARD, SHEET = "data-card.md", "data-card.png"
+
+Name = Annotated[
+    str, arg(metavar="NAME", help="What the benchmark is called.", help_behavior_hint="")
+]
+DataPath = Annotated[
+    Path,
+    arg(
+        metavar="PATH",
+        help="A folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv file with the columns "
+        "path,label,split, a .npz file with train_images, train_labels, test_images and "
+        "test_labels, or a folder that Hugging Face datasets saved.",
+    ),
+]
+HierarchyPath = Annotated[
+    Path | None,
+    arg(
+        metavar="FILE",
+        help="The classes, a .toml or a .csv file.",
+        help_behavior_hint="(default: hierarchy.toml or hierarchy.csv with the data)",
+    ),
+]
+First = Annotated[
+    int | None,
+    arg(
+        metavar="INT",
+        help="Superclasses in task 0.",
+        help_behavior_hint="(default: two thirds of them, as in IIRC-CIFAR)",
+    ),
+]
+Size = Annotated[int, arg(help="Classes in each later task.")]
+Orders = Annotated[int, arg(help="How many class orders are drawn.")]
+Seed = Annotated[int, arg(help="Seed of the first order; the next ones have the next seeds.")]
+Out = Annotated[
+    Path | None,
+    arg(metavar="DIR", help="Folder to make.", help_behavior_hint="(default: ./NAME)"),
+]
+ImageSize = Annotated[
+    int | None,
+    arg(
+        metavar="INT",
+        help="Side of the square that image files are resized and cut to.",
+        help_behavior_hint="(default: as they are, if all are alike)",
+    ),
+]
+Valid = Annotated[
+    float,
+    arg(
+        metavar="SHARE",
+        help="Part of each leaf's training images for in-task validation, and as much again for "
+        "post-task validation.",
+    ),
+]
+Summary = Annotated[str, arg(metavar="TEXT", help="What it is, in a few words.")]
+Preparation = Annotated[
+    str, arg(metavar="NAME", help="How learners vary the images: plain, cifar or imagenet.")
+]
+
+
+def new_benchmark(
+    name: Name,
+    /,
+    *,
+    data: DataPath,
+    hierarchy: HierarchyPath = None,
+    first: First = None,
+    size: Size = 5,
+    orders: Orders = 5,
+    seed: Seed = 0,
+    out: Out = None,
+    image_size: ImageSize = None,
+    valid: Valid = 0.1,
+    summary: Summary = "a benchmark of your own",
+    preparation: Preparation = "plain",
+) -> None:
+    """Check data of your own, draw class orders and write a benchmark folder with a data card."""
+    folder = out or Path(name)
+    _refuse_taken_name(name)
+    found = Data.at(data, image_size)
+    file = hierarchy or _beside(data)
+    classes = Hierarchy.read(file)
+    check_hierarchy(classes)
+    drawn = draw_orders(classes, first=first, size=size, orders=orders, seed=seed)
+    rule = SplitRule(valid=valid, post_valid=valid)
+    blueprint = Blueprint(name, found, file, drawn, summary, 1, rule, preparation)
+    streams = _streams(blueprint, classes)
+    for stream in streams:
+        refuse_nothing_to_learn(stream)
+    _look_at_images(streams[0].source)
+    findings = _check(streams)
+    sheet = contact_sheet(streams[0])
+    blueprint.write(folder)
+    sheet.save(folder / SHEET, optimize=True)
+    card = data_card(
+        streams[0],
+        name=name,
+        summary=summary,
+        orders=len(drawn),
+        findings=findings,
+        samples=SHEET,
+    )
+    (folder / CARD).write_text(card, encoding="utf-8")
+    _print(console(), folder, streams[0], len(drawn), findings)
+
+
+def draw_orders(
+    hierarchy: Hierarchy, *, first: int | None, size: int, orders: int, seed: int
+) -> tuple[Schedule, ...]:
+    """Draw class orders by the paper's rules, with one seed after the other."""
+    if not 1 <= orders <= 1000:
+        raise PolarbearError(f"--orders must be from 1 to 1,000, not {orders}")
+    if not hierarchy.superclasses:
+        raise HierarchyError(
+            "no class has another above it, so that there is nothing coarse to begin with: put "
+            "classes below superclasses in the hierarchy's [tree]"
+        )
+    if first is None:
+        roots = sum(hierarchy.parent(name) is None for name in hierarchy.superclasses)
+        first = max(1, round(2 * roots / 3))
+    return tuple(
+        Schedule.draw(hierarchy, seed=seed + i, first=first, size=size) for i in range(orders)
+    )
+
+
+def _refuse_taken_name(name: str) -> None:
+    if name in [benchmark.name for benchmark in benchmarks()]:
+        raise PolarbearError(f"a benchmark named {name!r} exists: choose another name")
+
+
+def _beside(data: Path) -> Path:
+    folder = data if data.is_dir() else data.parent
+    there = [folder / name for name in ("hierarchy.toml", "hierarchy.csv")]
+    there = [file for file in there if file.is_file()]
+    if len(there) == 2:
+        raise HierarchyError(
+            f"{folder} holds both hierarchy.toml and hierarchy.csv: remove the one that is not "
+            "meant, or say which with --hierarchy FILE"
+        )
+    if there:
+        return there[0]
+    raise HierarchyError(
+        f"{folder} holds no hierarchy.toml and no hierarchy.csv: write one, or say with "
+        "--hierarchy FILE where it is"
+    )
+
+
+def _streams(blueprint: Blueprint, hierarchy: Hierarchy) -> list[Stream]:
+    source = blueprint.data.open(hierarchy)
+    name = blueprint.benchmark().id
+    return [
+        Stream.from_source(source, hierarchy, schedule, rule=blueprint.rule, name=name, order=i)
+        for i, schedule in enumerate(blueprint.orders)
+    ]
+
+
+def _look_at_images(source: Source | None) -> None:
+    if source is not None:
+        with progress("looking at all images") as report:
+            refuse_bad_images(source, report)
+
+
+def _check(streams: Sequence[Stream]) -> tuple[Finding, ...]:
+    """Give what is odd about the first order; errors, also of the others, are raised."""
+    found, *others = [check_stream(stream, strict=False) for stream in streams]
+    errors = [one for several in others for one in several if one.level == "error"]
+    if any(finding.level == "error" for finding in (*found, *errors)):
+        raise CheckError("the data", tuple(dict.fromkeys((*found, *errors))))
+    return found
+
+
+def _print(
+    screen: Console, folder: Path, stream: Stream, orders: int, findings: Iterable[Finding]
+) -> None:
+    for finding in findings:
+        screen.print(str(finding), style="yellow", soft_wrap=True)
+    screen.print(
+        f"{stream.name}: {counted(len(stream.classes), 'class', 'classes')} in "
+        f"{counted(len(stream), 'task')}, {counted(orders, 'order')}, {len(stream.train_leaf):,} "
+        f"training and {counted(len(stream.test_leaf), 'test image')}\n"
+        f"The benchmark is in {folder}, its data card in {folder / CARD}. To go on:\n\n"
+        f"  polarbear describe {folder}\n"
+        f"  polarbear run er --benchmark {folder}",
+        soft_wrap=True,
+    )

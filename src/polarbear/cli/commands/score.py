@@ -1,0 +1,174 @@
+"""``polarbear score``: scores of predictions made elsewhere."""
+
+import json as json_format
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import arg
+
+from polarbear.base.arrays import Floats
+from polarbear.base.errors import PredictionError
+from polarbear.benchmark.stream import Stream
+from polarbear.cli.shared.console import console, plain_table, print_json, share
+from polarbear.cli.shared.options import Json, Root
+from polarbear.named.registry import find, load
+from polarbear.score.evaluate import Evaluator
+from polarbear.score.predictions import Predictions, read_predictions
+from polarbear.score.table import ScoreTable
+
+Value = TypeVar("Value", str, int)
+
+COLUMNS = {
+    "R_j": "pw_jaccard",
+    "super": "pw_jaccard/superclass",
+    "sub": "pw_jaccard/subclass",
+    "Jaccard": "jaccard",
+    "implic.": "implication",
+    "sibling": "sibling_error",
+    "late": "late_recall",
+    "labels": "label_ratio",
+}
+LEGEND = (
+    "R_j: precision-weighted Jaccard similarity of all images seen so far; super, sub: among "
+    "superclasses, among leaves. implic.: how often a named subclass comes with its superclass. "
+    "sibling: how often a wrong sibling is named (lower is better). late: how often a superclass "
+    "is named on images of subclasses learnt later. labels: predicted ÷ true number of labels."
+)
+
+File = Annotated[
+    Path,
+    arg(
+        metavar="PREDICTIONS",
+        help="A .npz file with an array after_<j> a task, as save_predictions writes it.",
+        help_behavior_hint="",
+    ),
+]
+Name = Annotated[
+    str | None,
+    arg(metavar="NAME", help="The benchmark.", help_behavior_hint="(default: as the file says)"),
+]
+Order = Annotated[
+    int | None,
+    arg(metavar="INT", help="Its class order.", help_behavior_hint="(default: as the file says)"),
+]
+Split = Annotated[
+    str | None,
+    arg(
+        metavar="{test,post_valid}",
+        help="Which images the predictions are for.",
+        help_behavior_hint="(default: as the file says, else test)",
+    ),
+]
+Threshold = Annotated[
+    float | None,
+    arg(
+        metavar="T",
+        help="Labels with a score above it count as predicted, where the file has scores.",
+        help_behavior_hint="",
+    ),
+]
+ByTask = Annotated[
+    bool,
+    arg(help="Print R_jk as well: after task j, on the images of task k.", help_behavior_hint=""),
+]
+
+
+def score(
+    predictions: File,
+    /,
+    *,
+    benchmark: Name = None,
+    order: Order = None,
+    root: Root = None,
+    split: Split = None,
+    threshold: Threshold = None,
+    table: ByTask = False,
+    json: Json = False,
+) -> None:
+    """Score predictions made elsewhere with the official metrics."""
+    file = read_predictions(predictions)
+    name = find(_agreed(file, "benchmark", _id(benchmark), _id(file.benchmark))).id
+    stream = load(name, _agreed(file, "order", order, file.order), root)
+    chosen = _agreed(file, "split", split, file.split, "test")
+    scores = score_file(file, stream, chosen, threshold)
+    if json:
+        print_json(_content(scores))
+    else:
+        _print(console(), scores, stream, len(file.tasks), by_task=table)
+
+
+def score_file(
+    file: Predictions, stream: Stream, split: str = "test", threshold: float | None = None
+) -> ScoreTable:
+    """Give the table of scores of a file of predictions, NaN after its last task."""
+    file.refuse_gaps(len(stream))
+    evaluator = Evaluator(stream, split)
+    for after in file.tasks:
+        named = file.named(evaluator.view(after), after, threshold=threshold)
+        evaluator.add(after, named)
+    return evaluator.table
+
+
+def _id(name: str | None) -> str | None:
+    return None if name is None else find(name).id
+
+
+def _agreed(
+    file: Predictions,
+    what: str,
+    asked: Value | None,
+    found: Value | None,
+    default: Value | None = None,
+) -> Value:
+    """Give what was asked for, else what the file says; refuse if the two differ."""
+    if asked is not None and found is not None and asked != found:
+        raise PredictionError(
+            f"{file.path} is for {what} {found}, but --{what} asks for {asked}: leave --{what} out"
+        )
+    for value in (asked, found, default):
+        if value is not None:
+            return value
+    raise PredictionError(f"{file.path} does not say which {what} it is for: add --{what}")
+
+
+def _content(scores: ScoreTable) -> dict[str, Any]:
+    content: dict[str, Any] = json_format.loads(scores.to_json())
+    return content | {
+        "forgetting": [None if np.isnan(x) else x for x in scores.forgetting.tolist()]
+    }
+
+
+def _print(
+    screen: Console, scores: ScoreTable, stream: Stream, tasks: int, *, by_task: bool
+) -> None:
+    order = "" if scores.order is None else f", order {scores.order}"
+    cut = "" if tasks == len(stream) else f", the first {tasks} of {len(stream)} tasks"
+    screen.print(f"{scores.name}{order}, {scores.split} images{cut}\n", style="bold")
+    screen.print(scores_table(scores, stream, tasks))
+    screen.print(f"\nmean of R_j: {share(float(np.mean(scores.r[:tasks])))}", end="")
+    screen.print(f", forgetting at the end: {share(float(scores.forgetting[tasks - 1]))}\n")
+    screen.print(LEGEND, style="dim")
+    if by_task:
+        _print_triangle(screen, scores.r_jk[:tasks, :tasks])
+
+
+def scores_table(scores: ScoreTable, stream: Stream, tasks: int) -> Table:
+    """Give the scores after each of the first tasks, one line each."""
+    table = plain_table("after", "seen", *COLUMNS)
+    for after in range(tasks):
+        numbers = (share(float(scores.scores[name][after])) for name in COLUMNS.values())
+        table.add_row(f"task {after}", str(len(stream.schedule.seen(after))), *numbers)
+    return table
+
+
+def _print_triangle(screen: Console, r_jk: Floats) -> None:
+    """Print R_jk in hundredths, one line a task j, whole even where the screen is narrower."""
+    screen.print("\nR_jk in hundredths: after task j (line) on the images of task k (column)")
+    tasks = range(len(r_jk))
+    screen.print(" j\\k" + "".join(f"{k:4}" for k in tasks), soft_wrap=True, style="bold")
+    for j in tasks:
+        cells = (share(100 * float(r_jk[j, k]), 0) for k in range(j + 1))
+        screen.print(f"{j:4}" + "".join(f"{cell:>4}" for cell in cells), soft_wrap=True)

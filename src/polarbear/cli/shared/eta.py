@@ -1,0 +1,103 @@
+"""How much there is to learn in a run, in images, and how much of it is done: the time left."""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from polarbear.engine.trainer import Progress, Trainer
+
+SPEED_OVER = 20.0  # seconds
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Epochs of each task and images of one of its epochs; memory is reckoned as full.
+
+    >>> Workload(epochs=(2, 1), images=(100, 60), batch_size=32).total
+    260
+    """
+
+    epochs: tuple[int, ...]
+    images: tuple[int, ...]
+    batch_size: int
+
+    @classmethod
+    def of(cls, trainer: "Trainer") -> "Workload":
+        """Reckon what a run will look at."""
+        tasks = range(trainer.tasks)
+        epochs = tuple(trainer.settings.epochs_of(task) for task in tasks)
+        own = _task_sizes(trainer)
+        images = tuple(
+            size + _replayed(trainer, task, before)
+            for task, size, before in zip(tasks, own, accumulate((0, *own)), strict=False)
+        )
+        return cls(epochs, images, trainer.settings.batch_size)
+
+    @property
+    def total(self) -> int:
+        """Image passes of the whole run."""
+        return sum(e * n for e, n in zip(self.epochs, self.images, strict=True))
+
+    def done(self, progress: "Progress") -> int:
+        """Give the image passes a run has behind it."""
+        task = progress.task
+        earlier = zip(self.epochs[:task], self.images[:task], strict=True)
+        passed = sum(e * n for e, n in earlier)
+        if task < len(self.images):
+            size = self.images[task]
+            passed += progress.epoch * size + min(progress.step * self.batch_size, size)
+        return passed
+
+
+class Pace:
+    """Turns work done at times into a speed of late and the time left."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self.first: tuple[float, int] | None = None
+        self.late: deque[tuple[float, int]] = deque()
+
+    def update(self, now: float, done: int) -> None:
+        """Take note of the work done by now."""
+        self.first = self.first or (now, done)
+        self.late.append((now, done))
+        while now - self.late[0][0] > SPEED_OVER and len(self.late) > 2:
+            self.late.popleft()
+
+    @property
+    def speed(self) -> float:
+        """Images a second over the last seconds, NaN at first."""
+        return _per_second(self.late[0], self.late[-1]) if self.late else math.nan
+
+    def left(self, total: int) -> float:
+        """Seconds left, at the average speed so far, pauses for evaluation included."""
+        if self.first is None:
+            return math.nan
+        return (total - self.late[-1][1]) / _per_second(self.first, self.late[-1])
+
+
+def _per_second(start: tuple[float, int], end: tuple[float, int]) -> float:
+    seconds, images = end[0] - start[0], end[1] - start[1]
+    return images / seconds if seconds > 0 and images > 0 else math.nan
+
+
+def _task_sizes(trainer: "Trainer") -> tuple[int, ...]:
+    from polarbear.engine.task.training_set import training_view
+
+    complete = trainer.learner.method.complete
+    return tuple(len(training_view(trainer.stream, t, complete)) for t in range(trainer.tasks))
+
+
+def _replayed(trainer: "Trainer", task: int, before: int) -> int:
+    """Memory images in an epoch of a task that ``before`` images came before."""
+    method, settings = trainer.learner.method, trainer.settings
+    if method.replay != "mixed" or task == 0:
+        return 0
+    known = len(trainer.stream.schedule.seen(task - 1))
+    each = settings.memory_per_class
+    if settings.memory_total is not None:
+        each = math.ceil(settings.memory_total / known)
+    return before if method.keep_everything or each is None else min(each * known, before)

@@ -1,0 +1,57 @@
+"""What is shown of several runs side by side: a line after each task, and how all ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polarbear.base.arrays import Bools
+from polarbear.cli.shared.console import console, error_console, plain_table, share
+from polarbear.runs.folder import RunFolder
+from polarbear.score.decide import Scores
+
+if TYPE_CHECKING:
+    from polarbear.launch.fleet import Outcome
+
+
+@dataclass(frozen=True)
+class TaskLines:
+    """Writes a line after each task of a run."""
+
+    name: str
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Say nothing of an epoch."""
+
+    def scores(self, record: Mapping[str, Any]) -> None:
+        """Say R_j."""
+        if record["split"] == "test":
+            score = share(record["scores"]["pw_jaccard"])
+            line = f"{self.name}: task {record['after']}, R_j {score}"
+            error_console().print(line, soft_wrap=True)
+
+    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
+        """Say nothing of single images."""
+
+
+def print_outcomes(outcomes: "Mapping[str, Outcome]") -> None:
+    """Print how each run ended."""
+    table = plain_table("run", "state", "R_j after the last task")
+    for name, outcome in outcomes.items():
+        state = "finished" if outcome.finished else "stopped"
+        last = "–"
+        if outcome.error is not None:
+            state = f"failed: {outcome.error}"
+        elif outcome.finished:
+            last = share(_last(RunFolder(Path(name))))
+        table.add_row(name, state, last)
+    console().print(table)
+
+
+def _last(run: RunFolder) -> float:
+    """Give the last R_j there is; a run that was asked for fewer tasks has none at the end."""
+    scores = run.table().r
+    done = scores[~np.isnan(scores)]
+    return float(done[-1]) if done.size else np.nan

@@ -1,0 +1,78 @@
+"""What the class of a method says of itself: checked in no time, before anything is trained."""
+
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
+from inspect import get_annotations
+from typing import Any, get_args, get_type_hints
+
+from polarbear.base.errors import unknown_name
+from polarbear.base.findings import Finding, error, listed, warning
+from polarbear.engine.contract.method import Method
+
+#: Words that are asked of the class, before there is an object of it.
+OF_THE_CLASS = ("summary", "head", "joint")
+
+
+def check_class(method: Any) -> Iterator[Finding]:
+    """Give everything odd about a class; warnings are of what may well be meant."""
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        yield error(
+            f"{method!r} is no class derived from Method: write class Mine(Method), and pass the "
+            "class itself, not an object of it"
+        )
+        return
+    yield from _check_methods(method)
+    yield from _check_words(method)
+    yield from _check_names(method)
+    yield from _check_options(method)
+
+
+def _check_methods(method: type[Method]) -> Iterator[Finding]:
+    own_backward = method.backward is not Method.backward
+    if method.loss is Method.loss and not own_backward:
+        yield error("it has no loss: define loss(self, batch), which gives a scalar tensor")
+    if method.replay == "reference" and not own_backward:
+        yield warning(
+            "replay = 'reference' hands memory images to backward(batch, reference), which is not "
+            "overridden: they are never used. Override it, or use replay = 'mixed'"
+        )
+    if not method.summary:
+        yield warning("summary is empty: `polarbear methods` has nothing to say of it")
+
+
+def _check_words(method: type[Method]) -> Iterator[Finding]:
+    """Check the class attributes that tell the engine what to provide."""
+    for name, hint in get_type_hints(Method).items():
+        value, (kind,) = getattr(method, name), get_args(hint)
+        allowed = get_args(kind)
+        if isinstance(value, property) and name not in OF_THE_CLASS:
+            continue  # an object's own, as its options may decide
+        if allowed and value not in allowed:
+            yield error(str(unknown_name(name, value, allowed)))
+        if not allowed and not isinstance(value, kind):
+            yield error(f"{name} must be {kind.__name__}, not {value!r}")
+
+
+def _check_names(method: type[Method]) -> Iterator[Finding]:
+    known = [name for name in dir(Method) if not name.startswith("_")]
+    for name in vars(method):
+        near = get_close_matches(name, known, n=1, cutoff=0.8)
+        if name not in known and near:
+            yield warning(
+                f"{name!r} means nothing to the engine: did you mean {near[0]!r}? If it is your "
+                "own, a name less alike would be clearer"
+            )
+
+
+def _check_options(method: type[Method]) -> Iterator[Finding]:
+    options = method.Options
+    bare_class = "__dataclass_params__" not in vars(options) and get_annotations(options)
+    if bare_class or not is_dataclass(options):
+        yield error("Options is no data class: put @dataclass(frozen=True) before class Options")
+        return
+    if not options.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        yield error("Options can be changed: write @dataclass(frozen=True) before class Options")
+    bare = [f.name for f in fields(options) if f.default is f.default_factory is MISSING]
+    if bare:
+        yield error(f"Options has no default for {listed(bare)}: a run must need no flag")

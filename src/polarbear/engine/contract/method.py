@@ -1,0 +1,111 @@
+"""What a method is: a loss, and a few words about what it needs from the engine."""
+
+from copy import deepcopy
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from polarbear.base.errors import PolarbearError
+from polarbear.engine.contract.batch import Batch, Moment
+from polarbear.engine.nets.model import Model
+
+
+class Method:
+    """A learner: fill in :meth:`loss`; the engine owns everything else.
+
+    The class attributes tell the engine what to provide:
+
+    - ``head``: ``linear`` (full size from the start) or ``cosine`` (grows with the tasks).
+    - ``keep``: the weights a task ends with, of its ``best`` epoch or its ``last``.
+    - ``inclusive``: whether a score of exactly 0 names a class.
+    - ``replay``: ``none``; ``mixed`` puts every memory image into every epoch; ``reference`` gives
+      a batch of memory images beside each batch of the task.
+    - ``selection``: how memory chooses, ``random`` or ``herding``.
+    - ``keep_everything``: memory without a limit.
+    - ``complete``: trains on the union of all data so far with complete labels.
+    - ``joint``: all classes in one task.
+
+    ``teacher`` is a frozen copy of the model as it was before the current task, in evaluation
+    mode, if ``wants_teacher``; None in the first task.
+    """
+
+    summary: ClassVar[str] = ""
+    head: ClassVar[Literal["linear", "cosine"]] = "linear"
+    keep: ClassVar[Literal["best", "last"]] = "best"
+    inclusive: ClassVar[bool] = False
+    replay: ClassVar[Literal["none", "mixed", "reference"]] = "none"
+    selection: ClassVar[Literal["random", "herding"]] = "random"
+    keep_everything: ClassVar[bool] = False
+    complete: ClassVar[bool] = False
+    joint: ClassVar[bool] = False
+    wants_teacher: ClassVar[bool] = False
+
+    @dataclass(frozen=True)
+    class Options:
+        """Settings of this method alone; each becomes a flag of ``polarbear run``.
+
+        ``field(default=…, metadata={"at_least": 1})`` refuses smaller values.
+        """
+
+        def __post_init__(self) -> None:
+            """Refuse values below a field's lowest."""
+            for one in fields(self):
+                value, low = getattr(self, one.name), one.metadata.get("at_least")
+                if low is not None and not value >= low:
+                    raise PolarbearError(f"{one.name} must be at least {low}, not {value!r}")
+
+    def __init__(self, model: Model, options: Any = None) -> None:
+        """Store the model and the options untouched."""
+        self.model = model
+        self.options: Any = self.Options() if options is None else options
+        self.teacher: Model | None = None
+        self.moment: Moment
+
+    def begin_task(self, moment: Moment) -> None:
+        """Get ready for a task: the head has grown, the optimiser is made afterwards."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Give the loss of a batch, a scalar; called with the model in training mode."""
+        raise NotImplementedError(f"{type(self).__name__} must define loss(batch)")
+
+    def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
+        """Leave the step's gradients in the parameters and give the loss, detached.
+
+        ``reference`` is a batch of memory images for methods with ``replay = "reference"``.
+        """
+        loss = self.loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def end_task(self) -> None:
+        """Finish a task: the kept weights are in place, memory is filled afterwards."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Give tensors of the method's own that a checkpoint must keep, by name.
+
+        The model, the teacher and the memory are kept anyway.
+        """
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what :meth:`state` gave; called after ``begin_task`` when a run is resumed."""
+
+
+def bce(scores: Tensor, targets: Tensor) -> Tensor:
+    """Give binary cross-entropy on scores (n, c), mean over images and classes."""
+    return binary_cross_entropy_with_logits(scores, targets)
+
+
+def frozen_copy(model: Model) -> Model:
+    """Give a copy that learns nothing and stays in evaluation mode."""
+    copy = deepcopy(model).requires_grad_(False)
+    return copy.eval()
+
+
+@torch.no_grad()
+def teacher_targets(teacher: Model, images: Tensor) -> Tensor:
+    """Give a frozen model's probabilities (n, old) on images."""
+    return torch.sigmoid(teacher(images))

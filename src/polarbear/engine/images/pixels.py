@@ -1,0 +1,69 @@
+"""Images on their way to the device: all at once where they fit, else read ahead."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polarbear.base.arrays import Ints
+from polarbear.benchmark.source import Images
+
+AHEAD = 4  # batches a reader prepares while the device works
+
+
+class Pixels(Protocol):
+    """Batches of uint8 images (n, h, w, 3) on the device, by row number."""
+
+    def batches(self, rows: list[Ints]) -> Iterator[Tensor]:
+        """Give one batch for each array of row numbers."""
+        ...
+
+
+class ResidentPixels:
+    """The whole file as uint8 on the device."""
+
+    def __init__(self, images: Any, device: torch.device) -> None:
+        """Copy the images there."""
+        self.data = torch.tensor(np.asarray(images), device=device)
+
+    def batches(self, rows: list[Ints]) -> Iterator[Tensor]:
+        """Give one batch for each array of row numbers."""
+        for part in rows:
+            yield self.data[torch.from_numpy(np.array(part)).to(self.data.device)]
+
+
+class StreamedPixels:
+    """Images decoded on the host by threads, a few batches ahead of the device."""
+
+    def __init__(self, images: Images, device: torch.device) -> None:
+        """Remember where the images are."""
+        self.images, self.device = images, device
+
+    def batches(self, rows: list[Ints]) -> Iterator[Tensor]:
+        """Give one batch for each array of row numbers, read ahead in order."""
+        with ThreadPoolExecutor(max_workers=AHEAD) as pool:
+            waiting: list[Future[Tensor]] = [pool.submit(self._read, r) for r in rows[:AHEAD]]
+            for i in range(len(rows)):
+                yield waiting.pop(0).result().to(self.device, non_blocking=True)
+                if i + AHEAD < len(rows):
+                    waiting.append(pool.submit(self._read, rows[i + AHEAD]))
+
+    def _read(self, rows: Ints) -> Tensor:
+        # PyTorch warns of arrays that may only be read; others are not copied.
+        batch = torch.from_numpy(np.require(self.images[rows], requirements="W"))
+        return batch.pin_memory() if self.device.type == "cuda" else batch
+
+
+def place_pixels(images: Images, device: torch.device) -> Pixels:
+    """Give images as the device likes them: resident if they are an array, else streamed."""
+    if hasattr(images, "__array__"):
+        return ResidentPixels(images, device)
+    return StreamedPixels(images, device)
+
+
+def split_rows(rows: Ints, size: int) -> list[Ints]:
+    """Cut row numbers into batches; the last one may be smaller."""
+    return [rows[i : i + size] for i in range(0, len(rows), size)]

@@ -1,0 +1,336 @@
+"""The ResNets for 32×32 images in few, fused kernels: the same mathematics, twice the speed.
+
+A general library reads every map of a small network several times: to convolve, to sum, to
+normalise, to add, and the same again backwards. Here each layer is two kernels forwards and two
+backwards (``fused_kernels``), which round where PyTorch's autocast rounds: maps and their gradients
+are bfloat16 in memory; sums, statistics, weights and their gradients float32. Sums over a batch are
+added up in the order in which the GPU comes to them, so the last bits differ from run to run, as
+they do with cuDNN.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from polarbear.engine.nets.fused.launch import (
+    CONVOLVE,
+    Gradients,
+    Layer,
+    Passed,
+    convolve,
+    filter_gradient,
+    kernels,
+    normalise,
+    sum_gradient,
+)
+from polarbear.engine.nets.networks import CifarResNet, Residual, UncountedBatchNorm, build_backbone
+
+log = logging.getLogger("polarbear")
+
+PARTS = (CifarResNet, Residual, UncountedBatchNorm, nn.Sequential, nn.Conv2d, nn.ReLU, nn.Identity)
+# Elements of the largest maps: offsets have 32 bits, and the last program's overhang.
+REACH = 2**31 - 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class PassedBlock:
+    """What a block leaves for its way back; ``between`` and ``out`` are its activations."""
+
+    first: Passed
+    second: Passed
+    shortcut: Passed | None
+    between: Tensor
+    out: Tensor
+
+
+def suits(backbone: nn.Module, images: Tensor) -> bool:
+    """Whether the fused kernels can do this: a ResNet for 32×32 images in bf16 on a GPU."""
+    return (
+        isinstance(backbone, CifarResNet)
+        and images.is_cuda
+        and torch.is_autocast_enabled("cuda")
+        and torch.get_autocast_dtype("cuda") == torch.bfloat16
+        and not torch.are_deterministic_algorithms_enabled()
+        and gives_gradients(backbone, images)
+        and takes(images)
+        and is_as_built(backbone)
+        and works(images.device, images.shape[2], images.shape[3])
+    )
+
+
+def gives_gradients(backbone: nn.Module, images: Tensor) -> bool:
+    """Whether all gradients that may be asked for are there: the parameters', in training."""
+    return not torch.is_grad_enabled() or (backbone.training and not images.requires_grad)
+
+
+def takes(images: Tensor) -> bool:
+    """Whether images have a shape for the kernels: both strides divide it, offsets reach it."""
+    n, colours, height, width = images.shape
+    places = n * height * width
+    # The last maps have 1/16 of the places; a single one has no variance, which PyTorch refuses.
+    return colours == 3 and height % 4 == width % 4 == 0 and 16 < places <= REACH // 32
+
+
+def is_as_built(backbone: nn.Module) -> bool:
+    """Whether a network is as ``cifar_resnet`` built it: no part changed, hooked or frozen."""
+    modules = [*backbone.modules()]
+    norms = {(m.momentum, m.eps) for m in modules if isinstance(m, nn.BatchNorm2d)}
+    return (
+        all(_is_known(m) and m.training == backbone.training for m in modules)
+        and len(norms) == 1
+        and None not in norms.pop()
+    )
+
+
+def _is_known(module: nn.Module) -> bool:
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if type(module) not in PARTS or any(getattr(module, name) for name in hooks):
+        return False
+    if isinstance(module, nn.Conv2d):
+        return module.bias is None and module.out_channels in CONVOLVE
+    return not isinstance(module, Residual) or len(module.layers) == 3
+
+
+@cache
+def works(device: torch.device, height: int, width: int) -> bool:
+    """Whether the kernels compile and run here, tried once; if not, this is said.
+
+    They may not for want of a C compiler, of a folder to write to, or of a new enough Triton.
+    """
+    try:
+        # Older GPUs have no matrix units for bf16; to compile for them takes minutes.
+        if kernels() is None or not _has_bf16(device):
+            return False
+        _try_out(device, height, width)
+    except Exception as error:
+        log.warning(
+            "the fused kernels do not work here, so PyTorch's layers are used, which are slower "
+            "(--no-fused does not try): %s: %s",
+            type(error).__name__,
+            error,
+        )
+        return False
+    return True
+
+
+def _has_bf16(device: torch.device) -> bool:
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _try_out(device: torch.device, height: int, width: int) -> None:
+    """Use every kernel as a training run will: what is compiled here is not compiled again."""
+    with torch.inference_mode(False), torch.enable_grad():
+        net = build_backbone("resnet20", 0).to(device)
+        images = torch.zeros(16, 3, height, width, device=device)
+        features(net.train(), images).float().sum().backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            features(net.eval(), images)
+
+
+def features(backbone: nn.Module, images: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """Give the features (n, 64) of images (n, 3, h, w), as ``backbone(images)`` would."""
+    # Triton launches on the current GPU, wherever the tensors lie.
+    with torch.cuda.device_of(images):  # type: ignore[no-untyped-call]
+        if torch.is_grad_enabled():
+            parameters = [p for layer in _layers(backbone) for p in layer.parameters]
+            result: Tensor = _Features.apply(backbone, images, dtype, *parameters)  # type: ignore[no-untyped-call]
+            return result
+        return ForwardPass(backbone, images, dtype, keep=False).features()
+
+
+class _Features(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, backbone: nn.Module, images: Tensor, dtype: torch.dtype, *parameters: Tensor
+    ) -> Tensor:
+        ctx.forward_pass = ForwardPass(backbone, images, dtype)
+        ctx.save_for_backward(*parameters)
+        found: Tensor = ctx.forward_pass.features()
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        # Refuses what PyTorch's layers refuse: a freed graph, parameters changed meanwhile.
+        _ = ctx.saved_tensors
+        return (None, None, None, *BackwardPass(ctx.forward_pass).gradients(gradient))
+
+
+class ForwardPass:
+    """Takes images through a network and keeps what the way back needs, unless told otherwise."""
+
+    def __init__(
+        self, backbone: nn.Module, images: Tensor, dtype: torch.dtype, *, keep: bool = True
+    ) -> None:
+        """Compute every map."""
+        self.training = backbone.training
+        layers = [*_layers(backbone)]
+        self._sums = iter(_zeros([2 * layer.outputs for layer in layers], images.device))
+        self._weights = iter(_rounded(layers, dtype))
+        n, colours, height, width = images.shape
+        pixels = images.new_zeros((n, height, width, layers[0].inputs), dtype=dtype)
+        pixels[..., :colours] = images.permute(0, 2, 3, 1)
+        stem, _, *residuals = backbone.layers  # type: ignore[misc]
+        self.stem = self._convolve(_layer(stem), pixels)
+        self.start = maps = normalise(self.stem, None, relu=True, training=self.training)
+        self.blocks: list[PassedBlock] = []
+        for residual in residuals:
+            block = self._block(residual, maps)
+            self.blocks = [*self.blocks, block] if keep else [block]
+            maps = block.out
+
+    def features(self) -> Tensor:
+        """Give the last maps averaged over all places: (n, 64)."""
+        return self.blocks[-1].out.mean(dim=(1, 2))
+
+    def passed(self) -> Iterator[Passed]:
+        """Give what every layer left, in the order of ``_layers``."""
+        yield self.stem
+        for block in self.blocks:
+            yield block.first
+            yield block.second
+            if block.shortcut is not None:
+                yield block.shortcut
+
+    def _block(self, residual: Residual, maps: Tensor) -> PassedBlock:
+        layers = _layers_of(residual)
+        first = self._convolve(layers[0], maps)
+        between = normalise(first, None, relu=True, training=self.training)
+        second = self._convolve(layers[1], between)
+        shortcut = self._convolve(layers[2], maps) if len(layers) > 2 else None
+        past = maps if shortcut is None else shortcut
+        out = normalise(second, past, relu=residual.relu_after, training=self.training)
+        return PassedBlock(first, second, shortcut, between, out)
+
+    def _convolve(self, layer: Layer, source: Tensor) -> Passed:
+        n, height, width, _ = source.shape
+        shape = (n, height // layer.stride, width // layer.stride, layer.outputs)
+        passed = Passed(
+            layer, source, source.new_empty(shape), next(self._weights), next(self._sums)
+        )
+        sums = passed.sums if self.training else None
+        convolve(source, passed.weights, passed.raw, layer.stride, sums=sums)
+        return passed
+
+
+class BackwardPass:
+    """Takes a gradient of the features back through what a forward pass has left."""
+
+    def __init__(self, forward: ForwardPass) -> None:
+        """Make room for every layer's gradients."""
+        self.forward = forward
+        self.into = room_for([*forward.passed()])
+
+    def gradients(self, gradient: Tensor) -> list[Tensor]:
+        """Give those of every layer's parameters, for that of the features (n, 64)."""
+        blocks = self.forward.blocks
+        out = blocks[-1].out
+        spread = (gradient / (out.shape[1] * out.shape[2])).to(out.dtype)
+        flow = spread[:, None, None, :].expand(out.shape).contiguous()
+        self._sum(blocks[-1].second, flow)
+        for i in reversed(range(len(blocks))):
+            below = blocks[i - 1].second if i else self.forward.stem
+            activations = blocks[i - 1].out if i else self.forward.start
+            flow = self._block(blocks[i], flow, below, activations)
+        self._through_layer(self.forward.stem, flow)
+        return [g for passed in self.forward.passed() for g in self._of_layer(passed)]
+
+    def _block(
+        self, block: PassedBlock, flow: Tensor, below: Passed, activations: Tensor
+    ) -> Tensor:
+        """Give the gradient before the ReLU of the block below, for one after this block's sum."""
+        inner = torch.empty_like(block.between)
+        self._below(block.second, flow, block.first, block.between, inner)
+        past = flow if block.shortcut is None else self._shortcut(block.shortcut, flow)
+        lower = torch.empty_like(activations)
+        self._below(block.first, inner, below, activations, lower, added=past)
+        return lower
+
+    def _below(
+        self,
+        passed: Passed,
+        flow: Tensor,
+        below: Passed,
+        activations: Tensor,
+        out: Tensor,
+        added: Tensor | None = None,
+    ) -> None:
+        """Take a gradient through a layer and the ReLU below it, and sum it for that batch norm."""
+        convolve(
+            self._through_layer(passed, flow),
+            passed.weights,
+            out,
+            sums=self.into[id(below)].sums,
+            added=added,
+            activations=activations,
+            raw=below.raw,
+            backward=True,
+        )
+
+    def _shortcut(self, passed: Passed, flow: Tensor) -> Tensor:
+        self._sum(passed, flow)
+        out = torch.empty_like(passed.source)
+        convolve(self._through_layer(passed, flow), passed.weights, out, backward=True)
+        return out
+
+    def _sum(self, passed: Passed, flow: Tensor) -> None:
+        sum_gradient(flow, passed.raw, self.into[id(passed)].sums)
+
+    def _through_layer(self, passed: Passed, flow: Tensor) -> Tensor:
+        return filter_gradient(passed, flow, self.into[id(passed)])
+
+    def _of_layer(self, passed: Passed) -> tuple[Tensor, Tensor, Tensor]:
+        into, colours = self.into[id(passed)], passed.layer.conv.in_channels
+        weights = into.weights.view(passed.weights.shape)[..., :colours]
+        return weights.permute(0, 3, 1, 2), into.scale, into.shift
+
+
+def room_for(passed: list[Passed]) -> dict[int, Gradients]:
+    """Give room for the gradients of layers, by the identity of what they left."""
+    device = passed[0].raw.device
+    sums = _zeros([2 * p.layer.outputs for p in passed], device)
+    weights = _zeros([p.weights.numel() for p in passed], device)
+    channels = [p.layer.outputs for p in passed for _ in range(2)]
+    norms = torch.split(torch.empty(sum(channels), device=device), channels)
+    parts = zip(passed, sums, weights, norms[::2], norms[1::2], strict=True)
+    return {id(p): Gradients(*rest) for p, *rest in parts}
+
+
+def _layer(pair: nn.Module) -> Layer:
+    conv, norm = pair.children()
+    return Layer(cast(nn.Conv2d, conv), cast(nn.BatchNorm2d, norm))
+
+
+def _layers_of(residual: Residual) -> list[Layer]:
+    """Give a block's two layers and, where it changes the shape, that of its shortcut."""
+    first, _, second = residual.layers
+    past = [] if isinstance(residual.shortcut, nn.Identity) else [residual.shortcut]
+    return [_layer(pair) for pair in (first, second, *past)]
+
+
+def _layers(backbone: nn.Module) -> Iterator[Layer]:
+    stem, _, *residuals = backbone.layers  # type: ignore[misc]
+    yield _layer(stem)
+    for residual in residuals:
+        yield from _layers_of(residual)
+
+
+def _zeros(sizes: list[int], device: torch.device) -> tuple[Tensor, ...]:
+    """Give vectors of zeros out of one, which is cleared at once."""
+    return torch.split(torch.zeros(sum(sizes), device=device), sizes)
+
+
+def _rounded(layers: list[Layer], dtype: torch.dtype) -> list[Tensor]:
+    """Give every filter as (outputs, taps, taps, inputs), rounded, all at once."""
+    turned = [layer.conv.weight.detach().permute(0, 2, 3, 1) for layer in layers]
+    turned[0] = functional.pad(turned[0], (0, layers[0].inputs - turned[0].shape[3]))
+    flat = torch.cat([weights.reshape(-1) for weights in turned]).to(dtype)
+    parts = torch.split(flat, [weights.numel() for weights in turned])
+    return [part.view(weights.shape) for part, weights in zip(parts, turned, strict=True)]

@@ -1,0 +1,163 @@
+"""Heads: features (n, d) in, one score for each seen class out.
+
+A checkpoint is restored in three steps: build the head as at the start, ``head.resize(*sizes)``
+with the ``sizes`` it had, ``load_state_dict``.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from polarbear.base.errors import PolarbearError, unknown_name
+from polarbear.engine.generator import keyed
+
+
+class LinearHead(nn.Module):
+    """W x + b, of full size from the start; only the rows of seen classes are used.
+
+    Weights are normal with deviation 1/√d, biases uniform in ±1/√d. Rows of classes to come get a
+    gradient of exactly 0.
+
+    >>> head = LinearHead(64, classes=115, seed=0)
+    >>> head.grow(10)
+    >>> head(torch.zeros(2, 64)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(self, features: int, classes: int, seed: int = 0) -> None:
+        """Draw all rows; none is in use yet."""
+        super().__init__()
+        random, bound = keyed(seed, "weights", 0), 1 / math.sqrt(features)
+        self.weight = _parameter(random.normal(0, bound, (classes, features)))
+        self.bias = _parameter(random.uniform(-bound, bound, classes))
+        self.sizes = (0, 0)
+
+    @property
+    def seen(self) -> int:
+        """Classes in use."""
+        return sum(self.sizes)
+
+    def grow(self, seen: int) -> None:
+        """Use the rows of classes up to ``seen``; nothing happens if that is so already."""
+        if _grows(self.seen, seen):
+            self.resize(self.seen, seen - self.seen)
+
+    def resize(self, old: int, new: int) -> None:
+        """Use ``old`` + ``new`` rows, as a head with these ``sizes`` does."""
+        if old + new > len(self.weight):
+            raise PolarbearError(
+                f"{old + new} classes do not fit a linear head of {len(self.weight)}: "
+                "build it for all the classes of the stream"
+            )
+        self.sizes = (old, new)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Give scores (n, seen) for features (n, d)."""
+        return functional.linear(features, self.weight[: self.seen], self.bias[: self.seen])
+
+
+class CosineHead(nn.Module):
+    """σ · cos(x, w), with one learnable σ, no bias, and rows that come with the tasks.
+
+    ``old`` (k, d) and ``new`` (m, d) are the rows of earlier classes and of this task's. They are
+    parameters of their own, so that ``head.old.requires_grad_(False)`` keeps the old ones out of
+    the optimiser. New rows are uniform in ±1/√d.
+
+    >>> head = CosineHead(64, seed=0)
+    >>> head.grow(10)
+    >>> head.grow(15)
+    >>> head.sizes, head(torch.zeros(2, 64)).shape
+    ((10, 5), torch.Size([2, 15]))
+    """
+
+    def __init__(self, features: int, seed: int = 0) -> None:
+        """Start without a class."""
+        super().__init__()
+        self.features, self.seed = features, seed
+        self.sigma = nn.Parameter(torch.ones(()))
+        self.old = nn.Parameter(torch.empty(0, features))
+        self.new = nn.Parameter(torch.empty(0, features))
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Rows of earlier classes and of this task's."""
+        return len(self.old), len(self.new)
+
+    @property
+    def seen(self) -> int:
+        """Classes in use."""
+        return sum(self.sizes)
+
+    def grow(self, seen: int) -> None:
+        """Count all present rows as old and draw new ones, up to ``seen`` in all.
+
+        The rows become new parameters, all trainable; make the optimiser afterwards. Nothing
+        happens if ``seen`` rows are there already.
+        """
+        if not _grows(self.seen, seen):
+            return
+        rows = self._rows().detach()
+        self.new = self._drawn(seen, seen - len(rows))
+        self.old = nn.Parameter(rows)
+
+    def resize(self, old: int, new: int) -> None:
+        """Take the shape of a head with these ``sizes``, to load its weights into."""
+        self.old, self.new = self._drawn(old, old), self._drawn(old + new, new)
+
+    def reset_sigma(self) -> None:
+        """Set σ to 1."""
+        with torch.no_grad():
+            self.sigma.fill_(1.0)
+
+    def cosines(self, features: Tensor) -> Tensor:
+        """Give the cosine of features (n, d) with each row: (n, seen)."""
+        rows = functional.normalize(self._rows())
+        return functional.linear(functional.normalize(features), rows)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Give scores (n, seen) for features (n, d)."""
+        return self.sigma * self.cosines(features)
+
+    def _rows(self) -> Tensor:
+        return torch.cat([self.old, self.new])
+
+    def _drawn(self, seen: int, count: int) -> nn.Parameter:
+        bound = 1 / math.sqrt(self.features)
+        random = keyed(self.seed, "weights", seen)
+        rows = _parameter(random.uniform(-bound, bound, (count, self.features)))
+        return nn.Parameter(rows.detach().to(self.sigma))
+
+
+HEADS: Mapping[str, Callable[[int, int, int], nn.Module]] = MappingProxyType(
+    {
+        "linear": LinearHead,
+        "cosine": lambda features, classes, seed: CosineHead(features, seed),
+    }
+)
+
+
+def build_head(kind: str, features: int, classes: int, seed: int) -> nn.Module:
+    """Build a head by name, for features of a width and all the classes of a stream.
+
+    >>> type(build_head("cosine", 64, 115, seed=0)).__name__
+    'CosineHead'
+    """
+    if kind not in HEADS:
+        raise unknown_name("head", kind, HEADS)
+    return HEADS[kind](features, classes, seed)
+
+
+def _grows(seen_now: int, seen: int) -> bool:
+    if seen < seen_now:
+        raise PolarbearError(f"a head of {seen_now} classes cannot shrink to {seen}")
+    return seen > seen_now
+
+
+def _parameter(values: np.ndarray[Any, np.dtype[np.float64]]) -> nn.Parameter:
+    return nn.Parameter(torch.from_numpy(values.astype(np.float32)))

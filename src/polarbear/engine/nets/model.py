@@ -1,0 +1,72 @@
+"""A network and the head that names classes."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from polarbear.engine.nets.fused import features as fused
+
+
+class Head(Protocol):
+    """Turns features into one score for each seen class."""
+
+    def grow(self, seen: int) -> None:
+        """Make room for classes up to ``seen``."""
+        ...
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Give scores (n, seen) for features (n, d)."""
+        ...
+
+
+class Model(nn.Module):
+    """``backbone`` gives features (n, d), ``head`` scores (n, seen); a score over 0 is a yes."""
+
+    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+        """Join the two."""
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+        self.fused = False
+        self.compiled_batch: int | None = None
+
+    def features(self, images: Tensor) -> Tensor:
+        """Give features (n, d) of images (n, 3, h, w).
+
+        If asked for, networks that have fused kernels go through these. Of the others, batches of
+        ``compiled_batch`` images go through ``torch.compile``; other batches, such as an epoch's
+        last, are not worth compiling for.
+        """
+        if self.fused and fused.suits(self.backbone, images):
+            return fused.features(self.backbone, images)
+        if len(images) == self.compiled_batch:
+            return _compiled()(self.backbone, images)
+        return _call(self.backbone, images)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Give scores (n, seen) of images (n, 3, h, w)."""
+        scores: Tensor = self.head(self.features(images))
+        return scores
+
+
+def weights_are_finite(model: nn.Module) -> Tensor:
+    """Give whether all parameters and running statistics are finite, as a number on their device.
+
+    Other buffers may hold infinities on purpose, such as a mask of attention.
+    """
+    running = [b for n, b in model.named_buffers() if n.endswith(("running_mean", "running_var"))]
+    return torch.stack([w.isfinite().all() for w in (*model.parameters(), *running)]).all()
+
+
+def _call(backbone: nn.Module, images: Tensor) -> Tensor:
+    features: Tensor = backbone(images)
+    return features
+
+
+@cache
+def _compiled() -> Callable[[nn.Module, Tensor], Tensor]:
+    """One compiled function for every model: weights are its inputs, so runs share its code."""
+    return torch.compile(_call, dynamic=False)

@@ -1,0 +1,104 @@
+"""A model, its method and its memory, as they stand at one moment of a stream."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polarbear.base.arrays import Ints
+from polarbear.benchmark.stream import Task, View
+from polarbear.engine.contract.batch import Moment
+from polarbear.engine.contract.method import Method
+from polarbear.engine.generator import keyed
+from polarbear.engine.images.pixels import Pixels, split_rows
+from polarbear.engine.images.transform import Preparation, prepare
+from polarbear.engine.machine import Machine
+from polarbear.engine.nets.model import Model
+from polarbear.engine.task.replay_memory import Memory, herding, random_choice
+from polarbear.settings.settings import Settings
+
+PREDICT_AT_ONCE = 512  # images; more at a time are no faster on a CPU
+PREDICT_AT_ONCE_ON_GPU = 2048
+
+
+@dataclass(eq=False)
+class Learner:
+    """Everything that is learnt; the trainer moves it from task to task."""
+
+    settings: Settings
+    machine: Machine
+    preparation: Preparation
+    model: Model
+    method: Method
+    memory: Memory
+    train_pixels: Pixels
+    test_pixels: Pixels
+
+    @property
+    def at_once(self) -> int:
+        """Images predicted in one forward pass."""
+        on_gpu = self.machine.device.type == "cuda"
+        return PREDICT_AT_ONCE_ON_GPU if on_gpu else PREDICT_AT_ONCE
+
+    def moment(self, task: Task) -> Moment:
+        """Give a method its place in the stream and its look-ups."""
+        return Moment(
+            task=task.index,
+            old=task.new.start,
+            seen=task.new.stop,
+            class_images=lambda column, limit: self._class_images(task, column, limit),
+        )
+
+    def scores(self, view: View) -> NDArray[np.float32]:
+        """Give the model's scores (n, seen) for the images of a view, each looked at once."""
+        pixels = self.train_pixels if view.split == "train" else self.test_pixels
+        return self._in_evaluation(self.model, pixels, view.rows)
+
+    def remember(self, task: Task) -> None:
+        """Fill the memory with images of a task's classes, as the method chooses them."""
+        if self.method.replay == "none":
+            return
+        settings = self.settings
+        keep_all = self.method.keep_everything
+        self.memory = self.memory.add(
+            task,
+            self._selection(task),
+            per_class=None if keep_all else settings.memory_per_class,
+            total=None if keep_all else settings.memory_total,
+        )
+
+    def _selection(self, task: Task) -> Callable[[int, Ints, int], Ints]:
+        def at_random(column: int, rows: Ints, count: int) -> Ints:
+            random = keyed(self.settings.seed, "memory", task.index, column)
+            return random_choice(rows, count, random)
+
+        def by_herding(column: int, rows: Ints, count: int) -> Ints:
+            features = self._in_evaluation(self.model.features, self.train_pixels, rows)
+            return rows[herding(features, count)]
+
+        return {"random": at_random, "herding": by_herding}[self.method.selection]
+
+    def _class_images(self, task: Task, column: int, limit: int | None) -> Tensor:
+        rows = task.train.rows[task.train.targets[:, column]]
+        if limit is not None and len(rows) > limit:
+            random = keyed(self.settings.seed, "look-up", task.index, column)
+            rows = random_choice(rows, limit, random)
+        (images,) = self.train_pixels.batches([rows])
+        return prepare(images, self.preparation)
+
+    @torch.no_grad()
+    def _in_evaluation(
+        self, function: Callable[[Tensor], Tensor], pixels: Pixels, rows: Ints
+    ) -> NDArray[np.float32]:
+        self.model.eval()
+        parts: list[Tensor] = []
+        for images in pixels.batches(split_rows(rows, self.at_once)):
+            with self.machine.autocast():
+                parts.append(function(prepare(images, self.preparation)).float())
+        found: NDArray[np.float32] = (
+            torch.cat(parts).cpu().numpy() if parts else np.empty((0, 0), np.float32)
+        )
+        return found

@@ -1,0 +1,118 @@
+"""One step of a method, looked at closely."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polarbear.engine.contract.batch import Batch
+from polarbear.engine.contract.method import Method
+from polarbear.engine.task.learner import Learner
+
+Complaint = str
+
+
+def check_step(learner: Learner, batch: Batch, reference: Batch | None) -> Iterator[Complaint]:
+    """Give what is wrong with a method's loss and gradients on a batch."""
+    method = learner.method
+    before = [getattr(batch, f.name).clone() for f in fields(batch)]
+    teacher = _weights(method.teacher)
+    if type(method).loss is not Method.loss:
+        with learner.machine.seeded(0):
+            wrong = list(_check_loss(method.loss(batch)))
+        yield from wrong
+        if wrong:
+            return
+    first = _backward(learner, batch, reference)
+    yield from _check_gradients(learner)
+    yield from _check_batch(batch, before)
+    yield from _check_teacher(method, teacher)
+    yield from _check_equal(first, _backward(learner, batch, reference))
+
+
+def _backward(learner: Learner, batch: Batch, reference: Batch | None) -> Any:
+    learner.model.train()
+    learner.model.zero_grad(set_to_none=True)
+    with learner.machine.seeded(0):
+        return learner.method.backward(batch, reference)
+
+
+def _check_loss(loss: Any) -> Iterator[Complaint]:
+    if not isinstance(loss, Tensor):
+        yield f"loss gives {type(loss).__name__}, not a tensor: leave out .item() and float()"
+        return
+    if loss.shape != ():
+        yield (
+            f"loss gives a tensor of {loss.dim()} dimensions, not one number: end with .mean() "
+            "over images and classes"
+        )
+    elif not loss.isfinite():
+        yield (
+            f"the loss is {loss.item()}: where a batch may hold no image of a kind, divide by "
+            "count.clamp(min=1) instead of taking the mean of nothing"
+        )
+    if not loss.requires_grad:
+        yield (
+            "the loss has no gradient: work it out from self.model(batch.images), without "
+            "torch.no_grad and .detach() around the model"
+        )
+
+
+def _check_gradients(learner: Learner) -> Iterator[Complaint]:
+    parameters = dict(learner.model.named_parameters())
+    gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+    if not any(bool(g.any()) for g in gradients.values()):
+        yield "no weight of self.model gets a gradient: nothing would be learnt"
+    for name, gradient in gradients.items():
+        if not gradient.isfinite().all():
+            yield f"the gradient of {name} is no number"
+        if _future(learner, name, gradient).any():
+            yield (
+                f"{name} gets a gradient for classes of the future: use the scores (n, seen) "
+                "that self.model gives, or the rows [:self.moment.seen] alone"
+            )
+
+
+def _future(learner: Learner, name: str, gradient: Tensor) -> Tensor:
+    """Give the part of a gradient that belongs to classes still to come, if it has any."""
+    rows = len(getattr(learner.model.head, "weight", ()))
+    by_class = name.startswith("head.") and gradient.dim() > 0 and len(gradient) == rows
+    return gradient[learner.method.moment.seen :] if by_class else gradient.new_empty(0)
+
+
+def _check_batch(batch: Batch, before: list[Tensor]) -> Iterator[Complaint]:
+    for one, kept in zip(fields(batch), before, strict=True):
+        if not torch.equal(getattr(batch, one.name), kept):
+            yield (
+                f"it changes batch.{one.name}, which is not its own: work on "
+                f"batch.{one.name}.clone()"
+            )
+
+
+def _check_teacher(method: Method, before: dict[str, Tensor]) -> Iterator[Complaint]:
+    after = _weights(method.teacher)
+    changed = before.keys() != after.keys() or any(
+        not torch.equal(tensor, after[name]) for name, tensor in before.items()
+    )
+    if changed or (method.teacher is not None and method.teacher.training):
+        yield (
+            "a step changes the teacher: leave it in evaluation mode, as it comes, and call it "
+            "under torch.no_grad(); teacher_targets does both"
+        )
+
+
+def _check_equal(first: Any, second: Any) -> Iterator[Complaint]:
+    if not (isinstance(first, Tensor) and isinstance(second, Tensor)):
+        yield f"backward gives {type(first).__name__}, not the loss as a tensor: loss.detach()"
+    elif not torch.equal(first.nan_to_num(), second.nan_to_num()):
+        yield (
+            "two equal steps give different losses: draw random numbers from PyTorch, which the "
+            "engine seeds for each step, and keep nothing from step to step"
+        )
+
+
+def _weights(model: torch.nn.Module | None) -> dict[str, Tensor]:
+    state = model.state_dict() if model is not None else {}
+    return {name: tensor.clone() for name, tensor in state.items()}

@@ -1,0 +1,231 @@
+"""The part of :func:`~polarbear.launch.check.learner.check_learner` that trains, on a tiny stream."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from polarbear.base.arrays import Bools
+from polarbear.base.findings import Finding
+from polarbear.benchmark.stream import Stream
+from polarbear.data.shapes import shapes
+from polarbear.engine.contract.method import Method
+from polarbear.engine.images.pixels import place_pixels
+from polarbear.engine.images.transform import preparation
+from polarbear.engine.machine import Machine
+from polarbear.engine.nets.heads import build_head
+from polarbear.engine.nets.model import Model
+from polarbear.engine.nets.networks import build_backbone, feature_width
+from polarbear.engine.task.epoch_plan import Epoch
+from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.replay_memory import Memory
+from polarbear.engine.task.training_set import Pool, training_view
+from polarbear.engine.trainer import Progress, Trainer
+from polarbear.launch import checkpoint
+from polarbear.launch import snapshot as state
+from polarbear.launch.check.notes import Notes
+from polarbear.launch.check.step import check_step
+from polarbear.named.registry import find
+from polarbear.score.decide import Scores
+from polarbear.settings.settings import Settings
+
+PLACES = ("in the first task", "in a later task")
+WHOLE = "a whole batch"
+
+
+class Answers:
+    """A recorder that keeps the scores on test images after each task."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.after: dict[int, Scores] = {}
+
+    def epoch(self, record: Any) -> None:
+        """Pass over it."""
+
+    def scores(self, record: Any) -> None:
+        """Pass over it."""
+
+    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
+        """Keep the scores."""
+        self.after[after] = scores
+
+
+def check_training(method: type[Method], options: Any = None) -> tuple[Finding, ...]:
+    """Give what goes wrong when a method is trained."""
+    notes = Notes(method)
+    with _one_thread():
+        _check(method, options, notes)
+    return notes.findings()
+
+
+def _check(method: type[Method], options: Any, notes: Notes) -> None:
+    with notes.at("when it is made"):
+        _check_constructor(method, options, notes)
+    if not notes.places:
+        for task, place in enumerate(PLACES[:1] if method.joint else PLACES):
+            with notes.at(place):
+                _check_steps(_before_task(method, options, task), place, notes)
+            if notes.has(f"{place}, {WHOLE}"):
+                break
+    if not notes.places:
+        with notes.at("when it goes on from a checkpoint"):
+            _check_resume(method, options, notes)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread: with so little work, several of them only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _check_constructor(method: type[Method], options: Any, notes: Notes) -> None:
+    learner = _learner(method, options)
+    wanted = {"model": learner.model, "options": options}
+    for name, value in wanted.items():
+        if value is not None and getattr(learner.method, name, None) is not value:
+            notes.add(
+                f"self.{name} is not what the constructor was given: begin __init__(self, model, "
+                "options=None) with super().__init__(model, options), and set things up in "
+                "begin_task",
+                "when it is made",
+            )
+
+
+def _check_steps(trainer: Trainer, place: str, notes: Notes) -> None:
+    learner, where = trainer.learner, (trainer.progress.task, 1)
+    reference = _memory(trainer) if learner.method.replay == "reference" else None
+    for what, pool in _pools(trainer):
+        with notes.at(f"{place}, {what}"):
+            batch, beside = next(iter(Epoch.plan(learner, pool, reference, where).batches()))
+            for complaint in check_step(learner, batch, beside):
+                notes.add(complaint, f"{place}, {what}")
+
+
+def _pools(trainer: Trainer) -> Iterator[tuple[str, Pool]]:
+    """Give images for a whole batch and for the smallest ones an epoch can end with."""
+    learner = trainer.learner
+    mixed = learner.memory if learner.method.replay == "mixed" else None
+    view = training_view(trainer.stream, trainer.progress.task, learner.method.complete)
+    pool = Pool.of(view, mixed)
+    own, stored = np.flatnonzero(~pool.replayed), np.flatnonzero(pool.replayed)
+    half = trainer.settings.batch_size // 2
+    yield WHOLE, pool.take(np.concatenate([own[-half:], stored[:half]]))
+    yield "two images of the task", pool.take(own[:2])
+    yield "one image of the task", pool.take(own[:1])
+    if len(stored):
+        yield "one image from memory", pool.take(stored[:1])
+
+
+def _memory(trainer: Trainer) -> Pool | None:
+    memory, seen = trainer.learner.memory, trainer.learner.method.moment.seen
+    return Pool.of_memory(memory, seen) if len(memory) else None
+
+
+def _check_resume(method: type[Method], options: Any, notes: Notes) -> None:
+    """Compare runs that go on from checkpoints with the one that never stopped."""
+    unbroken = Answers()
+    trainer = _trainer(method, options, unbroken)
+    with tempfile.TemporaryDirectory() as folder:
+        saved = _save_on_the_way(trainer, Path(folder))
+        for place, path in saved.items():
+            resumed = Answers()
+            again = _trainer(method, options, resumed)
+            _restore(again, path)
+            for _ in again.steps():
+                pass
+            for after, scores in resumed.after.items():
+                if not np.array_equal(scores, unbroken.after[after]):
+                    notes.add(_FORGETS, place)
+                    break
+
+
+_FORGETS = (
+    "a run that goes on from a checkpoint ends with other scores. A checkpoint holds the model, "
+    "the teacher and the memory: what else the method must remember belongs to the model, "
+    "model.register_buffer(name, tensor) in __init__, or must be worked out again in begin_task"
+)
+
+
+def _save_on_the_way(trainer: Trainer, folder: Path) -> dict[str, Path]:
+    """Train to the end; give checkpoints of the middle of a task and of the time between two."""
+    last = trainer.tasks - 1
+    saved: dict[str, Path] = {}
+    for progress in trainer.steps():
+        place = _name(progress, last)
+        if place and place not in saved:
+            saved[place] = folder / str(len(saved))
+            saved[place].mkdir()
+            checkpoint.save(saved[place], 1, state.capture(trainer))
+    return saved
+
+
+def _name(progress: Progress, last: int) -> str | None:
+    if progress.task == max(last - 1, 0) and progress.step == 2:
+        return "stopped within a task"
+    if progress.task == last and not progress.begun:
+        return "stopped between tasks"
+    return None
+
+
+def _restore(trainer: Trainer, folder: Path) -> None:
+    _, saved = next(checkpoint.from_newest(folder))
+    state.restore(trainer, saved)
+
+
+def _before_task(method: type[Method], options: Any, task: int) -> Trainer:
+    """Give a trainer with all made ready for the first step of a task."""
+    trainer = _trainer(method, options, Answers())
+    steps = trainer.steps()
+    while trainer.progress.task < task:
+        next(steps)
+    trainer.begin_task()
+    return trainer
+
+
+def _trainer(method: type[Method], options: Any, answers: Answers) -> Trainer:
+    return Trainer(_stream(method.joint), _learner(method, options), (answers,))
+
+
+def _learner(method: type[Method], options: Any) -> Learner:
+    settings = Settings(
+        method=method.__name__,
+        benchmark="iirc-shapes",
+        epochs=1,
+        first_task_factor=1,
+        batch_size=24,
+        learning_rate=0.1,
+        network="small",
+        memory_per_class=3,
+        device="cpu",
+        tasks=3,
+    )
+    stream, machine = _stream(method.joint), Machine.of(settings)
+    backbone = build_backbone(settings.network, settings.seed)
+    head = build_head(method.head, feature_width(backbone), len(stream.classes), settings.seed)
+    model = Model(backbone, head)
+    machine.place(model)
+    made = method(model, options)
+    pixels = [place_pixels(stream.images(file), machine.device) for file in ("train", "test")]
+    return Learner(settings, machine, preparation("plain"), model, made, Memory(), *pixels)
+
+
+@cache
+def _stream(joint: bool) -> Stream:
+    benchmark = find("iirc-shapes")
+    schedule = benchmark.schedule(0)
+    return Stream.from_source(
+        shapes(train_per_leaf=10, test_per_leaf=2),
+        benchmark.hierarchy(),
+        schedule.joint() if joint else schedule,
+    )

@@ -1,0 +1,88 @@
+"""Checkpoints: safetensors and JSON, written whole, verified when read, never a pickle."""
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+from polarbear.base.sealed import sealed, unsealed
+from polarbear.runs.folder import plain, refuse_links, write_json, write_whole
+
+log = logging.getLogger("polarbear")
+
+KEPT = 2  # the newest may be damaged; the one before is then gone on from
+
+#: Its files, and what a killed process left of them: nothing else in the folder is touched.
+OWN = re.compile(r"(\d{8})\.(json|safetensors)|\.(\d{8})\.(json|safetensors)\.part")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Tensors by name and the plain facts that go with them."""
+
+    tensors: Mapping[str, Tensor]
+    facts: Mapping[str, Any]
+
+
+def save(folder: Path, number: int, checkpoint: Checkpoint) -> None:
+    """Write checkpoint ``number``; older ones beyond the last two are removed.
+
+    The JSON file comes last and names the tensors' checksum: without it there is no checkpoint.
+    """
+    refuse_links(folder.parent)
+    content = safetensors.torch.save({k: t.contiguous() for k, t in checkpoint.tensors.items()})
+    stem = f"{number:08d}"
+    write_whole(folder / f"{stem}.safetensors", lambda file: file.write(content))
+    facts = {"sha256": hashlib.sha256(content).hexdigest(), "facts": plain(checkpoint.facts)}
+    write_json(folder / f"{stem}.json", sealed(facts))
+    _remove(folder, but=numbers(folder)[:KEPT])
+
+
+def numbers(folder: Path) -> list[int]:
+    """Give the numbers of the checkpoints there are, whole or not, the newest first."""
+    found = (OWN.fullmatch(file.name) for file in folder.glob("*.json"))
+    return sorted((int(match[1]) for match in found if match), reverse=True)
+
+
+def clear(folder: Path) -> None:
+    """Remove all checkpoints."""
+    _remove(folder, but=[])
+
+
+def _remove(folder: Path, but: list[int]) -> None:
+    refuse_links(folder.parent)
+    for file in folder.glob("*"):
+        match = OWN.fullmatch(file.name)
+        if match and int(match[1] or match[3]) not in but:
+            file.unlink()
+
+
+def from_newest(folder: Path, *, required: bool = True) -> Iterator[tuple[int, Checkpoint]]:
+    """Go through the whole checkpoints, the newest first; damaged ones are passed over, and named.
+
+    Earlier versions wrote facts without a seal: for their runs it is not ``required``.
+    """
+    for number in numbers(folder):
+        file = folder / f"{number:08d}.json"
+        try:
+            found = _read(file, required=required)
+        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+            log.warning("checkpoint %s is damaged, the one before is used: %s", file, error)
+        else:
+            yield number, found
+
+
+def _read(file: Path, *, required: bool) -> Checkpoint:
+    content = unsealed(file.read_bytes(), required=required)
+    tensors = file.with_suffix(".safetensors").read_bytes()
+    if hashlib.sha256(tensors).hexdigest() != content["sha256"]:
+        raise ValueError("its tensors are not those that were written")
+    if not isinstance(content["facts"], dict):
+        raise TypeError(f"its facts are {content['facts']!r}")
+    return Checkpoint(safetensors.torch.load(tensors), content["facts"])

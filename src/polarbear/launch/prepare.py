@@ -1,0 +1,206 @@
+"""What a run needs before it can begin: its folder, its data, and what learns from them."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from polarbear.base.out_of_memory import enough_memory, smaller
+from polarbear.benchmark.checks import refuse_nothing_to_learn
+from polarbear.benchmark.stream import Stream
+from polarbear.engine.images.pixels import Pixels, place_pixels
+from polarbear.engine.images.transform import Preparation, preparation, prepare
+from polarbear.engine.machine import Machine
+from polarbear.engine.nets.heads import build_head
+from polarbear.engine.nets.model import Model
+from polarbear.engine.nets.networks import build_backbone, feature_width
+from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.replay_memory import Memory
+from polarbear.methods.registry import make_options, resolve
+from polarbear.named.registry import find, lasting_name, load
+from polarbear.runs.environment import environment
+from polarbear.runs.folder import RunError, RunFolder, reading
+from polarbear.score.decide import decision
+from polarbear.settings.settings import Settings
+
+log = logging.getLogger("polarbear")
+
+SharedPixels = dict[tuple[object, str, torch.device], Pixels]
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A run that is ready to go on: its folder, its data and what learns from them."""
+
+    folder: RunFolder
+    stream: Stream
+    learner: Learner
+    threads: int
+
+
+@dataclass(frozen=True)
+class Began:
+    """What a manifest has beside the settings, for a run that goes on."""
+
+    root: str | None
+    classes: list[list[str]]
+    data: str
+    environment: Mapping[str, Any]
+    threads: int
+
+
+def begin(
+    settings: Settings,
+    folder: str | Path,
+    *,
+    stream: Stream | None = None,
+    root: str | Path | None = None,
+    shared: SharedPixels | None = None,
+) -> Prepared:
+    """Make a new run folder and all that a run needs; ``shared`` holds pixels for several runs."""
+    settings = replace(settings, benchmark=lasting_name(settings.benchmark))
+    with enough_memory(smaller()):
+        stream = _stream(settings, root) if stream is None else stream
+        settings.refuse_more_tasks(len(stream))
+        stream = _as_trained(settings, stream)
+        refuse_nothing_to_learn(stream)
+        learner = build_learner(settings, stream, shared)
+    threads = torch.get_num_threads()
+    manifest = {
+        "settings": settings.to_dict(),
+        "root": None if root is None else str(Path(root).resolve()),
+        "classes": [list(task) for task in stream.schedule.tasks],
+        "data": stream.source.checksum if stream.source else "",
+        "environment": environment()
+        | {
+            "torch": torch.__version__,
+            "device": _device_name(learner),
+            "precision": learner.machine.precision,
+        },
+        "threads": threads,
+    }
+    return Prepared(RunFolder.create(folder, manifest), stream, learner, threads)
+
+
+def reopen(
+    folder: str | Path,
+    *,
+    stream: Stream | None = None,
+    root: str | Path | None = None,
+    shared: SharedPixels | None = None,
+) -> Prepared:
+    """Open an unfinished run folder and make ready what it was run with."""
+    opened = RunFolder.open(folder)
+    manifest = opened.manifest()
+    settings = Settings.from_dict(manifest["settings"])
+    with reading(opened.path / "manifest.json"):
+        began = Began(**{f.name: manifest[f.name] for f in fields(Began)})
+    with enough_memory(smaller(opened.path)):
+        if stream is None:
+            stream = _stream(settings, root if root is not None else began.root)
+        stream = _as_trained(settings, stream)
+        _refuse_other_data(began, stream)
+        learner = build_learner(settings, stream, shared)
+    _warn_of_other_machine(began, learner)
+    return Prepared(opened, stream, learner, began.threads)
+
+
+def build_learner(
+    settings: Settings, stream: Stream, shared: SharedPixels | None = None
+) -> Learner:
+    """Put model, method and data together on their device."""
+    decision(settings.decision)
+    method_class = resolve(settings.method)
+    options = make_options(method_class, settings.options)
+    machine = Machine.of(settings)
+    machine.allow_tf32()
+    prepared = preparation(settings.preparation or _benchmark_preparation(settings))
+    backbone = build_backbone(settings.network, settings.seed, side=_side(stream, prepared))
+    width, classes = feature_width(backbone), len(stream.classes)
+    head = build_head(method_class.head, width, classes, settings.seed)
+    model = Model(backbone, head)
+    model.fused = settings.fused and not settings.compile
+    model.compiled_batch = settings.batch_size if settings.compile else None
+    machine.place(model)
+    return Learner(
+        settings,
+        machine,
+        prepared,
+        model,
+        method_class(model, options),
+        Memory(),
+        *_pixels(stream, machine.device, {} if shared is None else shared),
+    )
+
+
+def untrained(learner: Learner, stream: Stream) -> Learner:
+    """Give a learner as it was made, on the same pixels: all it was taught or given is gone."""
+    pixels = {"train": learner.train_pixels, "test": learner.test_pixels}
+    device = learner.machine.device
+    shared = {_key(stream, split, device): placed for split, placed in pixels.items()}
+    return build_learner(learner.settings, stream, shared)
+
+
+def _pixels(stream: Stream, device: torch.device, shared: SharedPixels) -> list[Pixels]:
+    """Give training and test pixels; runs on the same data use the same ones."""
+    placed = []
+    for split in ("train", "test"):
+        key = _key(stream, split, device)
+        if key not in shared:
+            shared[key] = place_pixels(stream.images(split), device)
+        placed.append(shared[key])
+    return placed
+
+
+def _key(stream: Stream, split: str, device: torch.device) -> tuple[object, str, torch.device]:
+    checksum = stream.source.checksum if stream.source else ""
+    # Data without a checksum stand for themselves; as a key they are kept, and so is their id.
+    return checksum or stream.source or stream, split, device
+
+
+def _stream(settings: Settings, root: str | Path | None) -> Stream:
+    return load(settings.benchmark, settings.order, root)
+
+
+def _as_trained(settings: Settings, stream: Stream) -> Stream:
+    """Put all classes into one task if the method trains so."""
+    if not resolve(settings.method).joint:
+        return stream
+    return replace(stream, schedule=stream.schedule.joint())
+
+
+def _side(stream: Stream, prepared: Preparation) -> int:
+    """Give the height of images as the network gets them."""
+    first = torch.from_numpy(np.array(stream.images("train")[:1]))
+    return prepare(first, prepared).shape[2]
+
+
+def _benchmark_preparation(settings: Settings) -> str:
+    return find(settings.benchmark).preparation
+
+
+def _refuse_other_data(began: Began, stream: Stream) -> None:
+    if [list(task) for task in stream.schedule.tasks] != began.classes:
+        raise RunError("the class order is not the one this run began with")
+    found = stream.source.checksum if stream.source else ""
+    if found != began.data:
+        raise RunError(
+            f"the data are not those this run began with: checksum {found!r}, "
+            f"the manifest has {began.data!r}"
+        )
+
+
+def _warn_of_other_machine(began: Began, learner: Learner) -> None:
+    here = {"torch": torch.__version__, "device": _device_name(learner)}
+    for what, found in here.items():
+        if found != (then := began.environment.get(what)):
+            log.warning("began with %s %s, goes on with %s: scores may differ", what, then, found)
+
+
+def _device_name(learner: Learner) -> str:
+    device = learner.machine.device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

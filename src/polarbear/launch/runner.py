@@ -1,0 +1,237 @@
+"""Whole runs: from settings to a finished run folder, and on from where one stopped."""
+
+import logging
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polarbear.base.arrays import Bools
+from polarbear.base.errors import PolarbearError
+from polarbear.base.out_of_memory import enough_memory, ran_out, smaller
+from polarbear.base.sealed import checksum
+from polarbear.benchmark.stream import Stream
+from polarbear.engine.trainer import Progress, Recorder, Trainer
+from polarbear.launch import checkpoint
+from polarbear.launch import snapshot as state
+from polarbear.launch.prepare import Prepared, begin, reopen, untrained
+from polarbear.launch.stop import Stop, stop_on_signal
+from polarbear.runs.folder import RunError, RunFolder, plain
+from polarbear.score.decide import Scores
+from polarbear.settings.settings import Settings
+
+log = logging.getLogger("polarbear")
+
+OnStep = Callable[[Trainer, Progress], None]
+
+
+@dataclass(frozen=True)
+class FolderRecorder:
+    """Writes what a run measures into its folder."""
+
+    folder: RunFolder
+    keep_scores: bool
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Add a line to epochs.jsonl."""
+        self.folder.append("epochs", record)
+
+    def scores(self, record: Mapping[str, Any]) -> None:
+        """Add a line to scores.jsonl."""
+        self.folder.append("scores", record)
+
+    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
+        """Keep test predictions, and scores if asked."""
+        self.folder.save_predictions(after, predictions)
+        if self.keep_scores:
+            self.folder.save_raw(after, scores)
+
+
+def run(
+    settings: Settings,
+    folder: str | Path,
+    *,
+    stream: Stream | None = None,
+    root: str | Path | None = None,
+    recorders: tuple[Recorder, ...] = (),
+    on_step: OnStep | None = None,
+    save_every: float = 60.0,
+) -> bool:
+    """Train by these settings into a new folder; True when it came to its end.
+
+    ``stream`` replaces the benchmark's own data. The run stops early, and can be resumed, on
+    SIGTERM, SIGHUP or SIGINT; a checkpoint is written then, after every task, and every
+    ``save_every`` seconds.
+    """
+    prepared = begin(settings, folder, stream=stream, root=root)
+    return _go(prepared, recorders, on_step, save_every)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    stream: Stream | None = None,
+    root: str | Path | None = None,
+    recorders: tuple[Recorder, ...] = (),
+    on_step: OnStep | None = None,
+    save_every: float = 60.0,
+) -> bool:
+    """Go on with a run where its newest whole checkpoint was taken; True when it came to its end.
+
+    The scores are those of a run that was never interrupted.
+    """
+    if RunFolder.open(folder).finished:
+        log.info("%s is finished: nothing to do", folder)
+        return True
+    prepared = reopen(folder, stream=stream, root=root)
+    with threads(prepared.threads):
+        return _go(prepared, recorders, on_step, save_every)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Compute with as many threads as the run began with: sums round by how they are shared out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _go(
+    prepared: Prepared, recorders: tuple[Recorder, ...], on_step: OnStep | None, save_every: float
+) -> bool:
+    with stop_on_signal() as stop:
+        going = advance(prepared, stop, recorders, on_step, save_every)
+        while True:
+            try:
+                next(going)
+            except StopIteration as end:
+                return bool(end.value)
+
+
+def advance(
+    prepared: Prepared,
+    stop: Stop,
+    recorders: tuple[Recorder, ...] = (),
+    on_step: OnStep | None = None,
+    save_every: float = 60.0,
+) -> Generator[Progress, None, bool]:
+    """Go on with a run, yielding wherever it may be left for a while; gives whether it ended."""
+    with prepared.folder.held():
+        there = Settings.from_dict(prepared.folder.manifest()["settings"])
+        if plain(there.to_dict()) != plain(prepared.learner.settings.to_dict()):
+            raise RunError(f"{prepared.folder.path} was taken over by another run meanwhile")
+        with enough_memory(smaller(prepared.folder.path)):
+            return (yield from _advance(prepared, stop, recorders, on_step, save_every))
+
+
+def _advance(
+    prepared: Prepared,
+    stop: Stop,
+    recorders: tuple[Recorder, ...],
+    on_step: OnStep | None,
+    save_every: float,
+) -> Generator[Progress, None, bool]:
+    folder = prepared.folder
+    trainer, number, before = _restored(prepared, recorders)
+    learner = trainer.learner
+    began = time.monotonic() - before
+    saved, task = time.monotonic(), trainer.progress.task
+    told = None
+    for progress in trainer.steps():
+        # While a GPU is at work a run may pause in the same place many times.
+        if on_step and progress is not told:
+            on_step(trainer, progress)
+            told = progress
+        stopping = stop.is_set()
+        if stopping or progress.task != task or time.monotonic() - saved > save_every:
+            number += 1
+            _save(folder, number, trainer, time.monotonic() - began)
+            saved, task = time.monotonic(), progress.task
+        if stopping:
+            log.warning(
+                "stopped in task %d, epoch %d; `polarbear resume %s` goes on",
+                progress.task,
+                progress.epoch,
+                folder.path,
+            )
+            return False
+        yield progress
+        learner.machine.allow_tf32()
+    folder.finish({"tasks": trainer.tasks, "seconds": time.monotonic() - began})
+    return True
+
+
+def _save(folder: RunFolder, number: int, trainer: Trainer, seconds: float) -> None:
+    taken = state.capture(trainer)
+    own = {"lines": folder.sizes(), "seconds": seconds, "settings": _settings_checksum(folder)}
+    try:
+        checkpoint.save(
+            folder.path / "checkpoint",
+            number,
+            checkpoint.Checkpoint(taken.tensors, {**taken.facts, **own}),
+        )
+    except OSError as error:
+        raise PolarbearError(
+            f"no checkpoint could be written to {folder.path}: {error}. The one before is kept; "
+            f"make room, then `polarbear resume {folder.path}`"
+        ) from error
+
+
+def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trainer, int, float]:
+    """Give a trainer at the newest checkpoint, its number and the seconds the run had taken.
+
+    One that cannot be restored is passed over. Without any the run begins at task 0.
+    """
+    folder, learner, place = prepared.folder, prepared.learner, prepared.folder.path / "checkpoint"
+    own = FolderRecorder(folder, learner.settings.keep_scores)
+    learner.machine.allow_tf32()  # runs that were made ready since may have another precision
+    failed: Exception | None = None
+    for number, found in checkpoint.from_newest(place, required=folder.is_sealed):
+        _refuse_other_settings(folder, number, found)
+        trainer = Trainer(prepared.stream, learner, (own, *recorders))
+        try:
+            state.restore(trainer, found)
+            lines, seconds = dict(found.facts["lines"]), float(found.facts["seconds"])
+        except Exception as error:
+            if ran_out(error):
+                raise
+            log.warning(
+                "checkpoint %d of %s cannot be restored, the one before is used: %s: %s",
+                *(number, folder.path, type(error).__name__, error),
+            )
+            failed, learner = error, untrained(learner, prepared.stream)
+        else:
+            folder.cut_back(lines)
+            return trainer, number, seconds
+    if failed is not None and folder.is_sealed:  # not damaged: to begin again would be a loss
+        raise RunError(
+            f"the checkpoints of {folder.path} are whole, but cannot be restored "
+            f"({type(failed).__name__}: {failed}): has the method, the network or PyTorch changed "
+            f"since? Put that back, or delete {place}, and `polarbear resume` begins from task 0"
+        ) from failed
+    if checkpoint.numbers(place):
+        log.warning("no checkpoint of %s is whole: it begins again, at task 0", folder.path)
+        checkpoint.clear(place)
+    folder.cut_back({"epochs": 0, "scores": 0})
+    return Trainer(prepared.stream, learner, (own, *recorders)), 0, 0.0
+
+
+def _settings_checksum(folder: RunFolder) -> str:
+    return checksum(folder.manifest()["settings"])
+
+
+def _refuse_other_settings(folder: RunFolder, number: int, found: checkpoint.Checkpoint) -> None:
+    due, came = _settings_checksum(folder), found.facts.get("settings")
+    if came != due and (folder.is_sealed or came is not None):
+        raise RunError(
+            f"checkpoint {number} of {folder.path} is of other settings than its manifest.json: "
+            f"their checksums are {came!r} and {due!r}. Put back the file that was changed, or "
+            f"delete {folder.path / 'checkpoint'}, and `polarbear resume` begins from task 0"
+        )

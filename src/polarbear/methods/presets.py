@@ -1,0 +1,97 @@
+"""Presets: named sets of values for the settings, one TOML file each."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from polarbear.base.errors import PolarbearError, unknown_name
+from polarbear.base.guarded import naming, read_toml
+from polarbear.methods.registry import method_names
+from polarbear.named.registry import find
+from polarbear.settings.settings import Settings
+
+FOLDER = Path(__file__).parent
+
+
+def preset_names() -> tuple[str, ...]:
+    """Give the presets that ship with polarbear."""
+    return tuple(sorted(file.stem for file in FOLDER.glob("*.toml")))
+
+
+def preset_values(name: str, benchmark: str, method: str) -> dict[str, Any]:
+    """Give what a preset (a name, or a TOML file of your own) says for a benchmark and a method.
+
+    Values outside the file's tables are for every benchmark, those in a table are for its
+    benchmark, those in a table inside that one, named after a method, for that method.
+
+    >>> preset_values("paper", "iirc-imagenet-lite", "icarl-cnn")["learning_rate"]
+    0.5
+    """
+    with naming(name, "a preset", PolarbearError, ""):
+        return _values(name, _read(name), benchmark, method)
+
+
+def _values(name: str, tables: dict[str, Any], benchmark: str, method: str) -> dict[str, Any]:
+    # A benchmark folder is called by its last part, wherever it lies.
+    family = re.sub(r"-v\d+$", "", Path(benchmark).name)
+    values = _outside_tables(tables)
+    if family not in tables and not values and name not in preset_names():
+        raise unknown_name(f"benchmark in {name}", benchmark, tables)
+    layers = _layers(tables, family)
+    for layer in layers:
+        values |= _outside_tables(layer)
+    for layer in layers:
+        values |= layer.get(method, {})
+    values.pop("like", None)
+    return values
+
+
+def settings_for(
+    method: str, benchmark: str = "iirc-cifar", preset: str = "paper", **changes: Any
+) -> Settings:
+    """Give a preset's settings with changes of your own on top; the benchmark must be known here.
+
+    >>> settings_for("er", "iirc-cifar", order=3).learning_rate
+    1.0
+    """
+    find(benchmark)
+    values = preset_values(preset, benchmark, method) | changes
+    return Settings.from_dict({"method": method, "benchmark": benchmark} | values)
+
+
+def _layers(tables: dict[str, Any], benchmark: str) -> list[dict[str, Any]]:
+    """Give a benchmark's table, after those of the benchmarks it is like."""
+    found: dict[str, dict[str, Any]] = {}
+    name, table = benchmark, tables.get(benchmark, {})
+    while True:
+        for key in table.keys() - _outside_tables(table).keys():
+            if key not in method_names() and ":" not in key:
+                raise unknown_name(f"method in the preset's table {name}", key, method_names())
+        found = {name: table} | found
+        if "like" not in table:
+            return list(found.values())
+        name = table["like"]
+        if name in found:
+            raise PolarbearError(f"the table {name} is like itself: take out one line with like")
+        if name not in tables:
+            raise unknown_name("table of a preset", name, tables)
+        table = tables[name]
+
+
+def _outside_tables(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if not isinstance(value, dict)}
+
+
+def _read(name: str) -> dict[str, Any]:
+    file = FOLDER / f"{name}.toml"
+    if not file.is_file():
+        file = Path(name)
+    if not file.is_file() and (file.suffix or file.name != name):
+        shipped = ", ".join(preset_names())
+        raise PolarbearError(
+            f"there is no preset file {file.resolve()}: correct its path, or name a preset that "
+            f"ships with polarbear: {shipped}"
+        )
+    if not file.is_file():
+        raise unknown_name("preset", name, preset_names())
+    return read_toml(file, PolarbearError)

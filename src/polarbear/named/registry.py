@@ -1,0 +1,339 @@
+"""The named benchmarks: a data source, a hierarchy and class orders under one versioned name."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from polarbear.base.errors import (
+    DataError,
+    PolarbearError,
+    ScheduleError,
+    UnknownNameError,
+    counted,
+    unknown_name,
+)
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.schedule import Schedule
+from polarbear.benchmark.source import Source
+from polarbear.benchmark.split import SplitRule
+from polarbear.benchmark.stream import Stream
+
+RowOrder = Literal["sorted", "iirc-1.0.1"]
+
+PUBLISHED = Path(__file__).parent / "published"
+
+# Their words, "maillot" and "crane", occur twice in ImageNet, so the authors left these two out.
+LEFT_OUT = MappingProxyType({"n03710637": "maillot", "n02012849": "crane"})
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A name and what stands behind it; ``version`` rises when results would change.
+
+    ``open_source(root, hierarchy)`` opens the data. ``images_per_leaf`` is (training, test) where
+    every leaf has the same number, so that counts can be told without the data. Rows of leaves in
+    ``ignore`` are in the data but not in the benchmark. ``reference_sequence`` lists the leaves as
+    ``iirc==1.0.1`` goes through them, where that decides the order of rows. ``preparation`` names
+    how the engine augments and normalises the images: cifar, imagenet or plain. ``folder`` is where
+    :func:`find` read one of your own.
+    """
+
+    name: str
+    version: int
+    summary: str
+    hierarchy: Callable[[], Hierarchy]
+    orders: Callable[[], tuple[Schedule, ...]]
+    rule: SplitRule
+    open_source: Callable[[Path, Hierarchy], Source]
+    images_per_leaf: tuple[int, int] | None = None
+    ignore: tuple[str, ...] = ()
+    reference_sequence: Callable[[Hierarchy], tuple[str, ...]] | None = None
+    preparation: str = "plain"
+    folder: Path | None = None
+
+    @property
+    def id(self) -> str:
+        """Name with version: ``iirc-cifar-v1``."""
+        return f"{self.name}-v{self.version}"
+
+    def schedule(self, order: int) -> Schedule:
+        """Give one of the published class orders."""
+        orders = self.orders()
+        if not isinstance(order, int | np.integer) or not 0 <= order < len(orders):
+            there = "is 0" if len(orders) == 1 else f"are 0 to {len(orders) - 1}"
+            raise ScheduleError(
+                f"{self.name} has no order {order!r}: its {counted(len(orders), 'published order')}"
+                f" {there} (Schedule.draw makes new ones)"
+            )
+        return orders[order]
+
+
+def load(
+    name: str | Path,
+    order: int = 0,
+    root: str | Path | None = None,
+    *,
+    leaf_train: ArrayLike | None = None,
+    leaf_test: ArrayLike | None = None,
+    schedule: Schedule | None = None,
+    joint: bool = False,
+    shuffle_seed: int | None = None,
+    row_order: RowOrder = "sorted",
+) -> Stream:
+    """Give a benchmark's stream of tasks.
+
+    ``name`` is that of a registered benchmark, or the folder of one of your own that
+    ``polarbear new-benchmark`` made, which says itself where its data are.
+    ``root`` is the folder with the data (default: ``$POLARBEAR_DATA``, else ``data``). Without
+    the data, ``leaf_train`` and ``leaf_test`` (a leaf name a row) make a stream without pixels.
+    ``schedule`` replaces the published order; ``joint`` puts all classes into one task.
+    ``shuffle_seed`` mixes each leaf's rows before the split, as the paper's text has it.
+    ``row_order="iirc-1.0.1"`` takes ImageNet's rows in the order of the authors' package.
+
+    >>> stream = load("iirc-shapes", order=0)
+    >>> len(stream), len(stream.classes)
+    (7, 36)
+    """
+    benchmark = find(name)
+    hierarchy = benchmark.hierarchy()
+    chosen = schedule or benchmark.schedule(order)
+    common: dict[str, Any] = {
+        "rule": replace(benchmark.rule, shuffle_seed=shuffle_seed),
+        "ignore": benchmark.ignore,
+        "name": benchmark.id,
+        "order": order if schedule is None else None,
+    }
+    chosen = chosen.joint() if joint else chosen
+    if leaf_train is not None and leaf_test is not None:
+        stream = Stream.build(hierarchy, chosen, leaf_train, leaf_test, **common)
+    elif leaf_train is None and leaf_test is None:
+        source = benchmark.open_source(data_root(root), hierarchy)
+        stream = Stream.from_source(source, hierarchy, chosen, **common)
+    else:
+        raise DataError("give both leaf_train and leaf_test, or neither and root=…")
+    return _in_row_order(stream, benchmark, row_order)
+
+
+def find(name: str | Path) -> Benchmark:
+    """Give a benchmark by name, by name and version (``iirc-cifar-v1``), or by its folder.
+
+    A folder found once is known by its name too, as long as Python runs.
+    """
+    name = os.fspath(name)
+    known = _known(name, _REGISTRY)
+    if known is None and Path(name).is_dir():
+        return _open_folder(Path(name))
+    known = known or _known(name, _FOLDERS)
+    if known is not None:
+        return known
+    wanted = re.fullmatch(r"(.+)-v(\d+)", name)
+    if wanted and wanted[1] in _REGISTRY:
+        raise PolarbearError(
+            f"{wanted[1]} has no version {wanted[2]}: this polarbear has {_REGISTRY[wanted[1]].id}"
+        )
+    if made_of := [known for known in _REGISTRY if _is_data_of(name, known)]:
+        raise UnknownNameError(
+            f"unknown benchmark {name!r}: that is a data set. Its benchmarks: {', '.join(made_of)}"
+        )
+    raise unknown_name("benchmark", name, _REGISTRY)
+
+
+def _is_data_of(name: str, benchmark: str) -> bool:
+    """Whether a name is that of a published benchmark's data: of ``iirc-cifar``, CIFAR-100 …"""
+    family, _, data = benchmark.partition("-")
+    return family in ("iirc", "cil") and name.lower().startswith(data.partition("-")[0])
+
+
+def _known(name: str, among: Mapping[str, Benchmark]) -> Benchmark | None:
+    return next((b for b in among.values() if name in (b.name, b.id)), None)
+
+
+def _open_folder(folder: Path) -> Benchmark:
+    from polarbear.named.folder import read_benchmark
+
+    benchmark = replace(read_benchmark(folder), folder=folder.resolve())
+    if benchmark.name in _REGISTRY:
+        raise PolarbearError(
+            f"{folder} names itself {benchmark.name!r}, as a registered benchmark is named: write "
+            "another name into its benchmark.toml"
+        )
+    _FOLDERS[benchmark.id] = benchmark
+    return benchmark
+
+
+def benchmarks() -> tuple[Benchmark, ...]:
+    """Give every registered benchmark."""
+    return tuple(_REGISTRY.values())
+
+
+def register(benchmark: Benchmark) -> None:
+    """Add a benchmark of your own, so that :func:`load` and the command line know it."""
+    if benchmark.name in _REGISTRY:
+        raise PolarbearError(f"a benchmark named {benchmark.name!r} exists: choose another name")
+    _REGISTRY[benchmark.name] = benchmark
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """Give the data folder: the one named, else ``$POLARBEAR_DATA``, else ``data``."""
+    return Path(root if root is not None else os.environ.get("POLARBEAR_DATA", "data"))
+
+
+def lasting_name(name: str) -> str:
+    """Give a name that holds in any working directory: a folder's path is made absolute."""
+    if _known(name, _REGISTRY) is not None or not Path(name).is_dir():
+        return name
+    return str(Path(name).resolve())
+
+
+def nominal_stream(name: str, order: int = 0) -> Stream | None:
+    """Give a stream with the official number of images a class, without the data.
+
+    Its counts are exact, its row numbers are not. None where leaves differ in size (ImageNet).
+    """
+    benchmark = find(name)
+    if benchmark.images_per_leaf is None:
+        return None
+    hierarchy = benchmark.hierarchy()
+    leaves = np.flatnonzero(hierarchy.is_leaf)
+    train, test = (np.repeat(leaves, n) for n in benchmark.images_per_leaf)
+    return Stream.build(
+        hierarchy,
+        benchmark.schedule(order),
+        train,
+        test,
+        rule=benchmark.rule,
+        name=benchmark.id,
+        order=order,
+    )
+
+
+def _in_row_order(stream: Stream, benchmark: Benchmark, row_order: RowOrder) -> Stream:
+    if row_order not in ("sorted", "iirc-1.0.1"):
+        raise unknown_name("row order", row_order, ("sorted", "iirc-1.0.1"))
+    if row_order == "sorted" or benchmark.reference_sequence is None:
+        return stream
+    from polarbear.data.imagenet import reference_file_order
+
+    sequence = [stream.hierarchy.index(n) for n in benchmark.reference_sequence(stream.hierarchy)]
+    return replace(
+        stream, file_order=reference_file_order(stream.train_leaf, sequence, stream.hierarchy)
+    )
+
+
+@cache
+def _hierarchy(file: str) -> Hierarchy:
+    return Hierarchy.read(PUBLISHED / file)
+
+
+@cache
+def _flat_imagenet() -> Hierarchy:
+    iirc = _hierarchy("iirc-imagenet.toml")
+    return Hierarchy.flat(sorted({*iirc.leaves, *LEFT_OUT}), {**iirc.titles, **LEFT_OUT})
+
+
+@cache
+def _flat_cifar() -> Hierarchy:
+    return Hierarchy.flat(sorted(_hierarchy("iirc-cifar.toml").leaves))
+
+
+@cache
+def _orders(file: str) -> tuple[Schedule, ...]:
+    content = json.loads((PUBLISHED / file).read_text(encoding="utf-8"))
+    return tuple(Schedule.of(order) for order in content["orders"])
+
+
+def _iirc_sequence(hierarchy: Hierarchy) -> tuple[str, ...]:
+    """Leaves without a superclass first, then the others in the order of the hierarchy file."""
+    alone = tuple(n for n in hierarchy.leaves if hierarchy.parent(n) is None)
+    return alone + tuple(n for n in hierarchy.leaves if hierarchy.parent(n) is not None)
+
+
+def _cil_sequence(hierarchy: Hierarchy) -> tuple[str, ...]:
+    """Sorted wnids written in columns of 72 and read in lines: every 72nd, then the next."""
+    return tuple(name for i in range(72) for name in sorted(hierarchy.names)[i::72])
+
+
+def _open_cifar(root: Path, hierarchy: Hierarchy) -> Source:
+    from polarbear.data.cifar100 import open_cifar100
+
+    return open_cifar100(root)
+
+
+def _open_imagenet(root: Path, hierarchy: Hierarchy) -> Source:
+    from polarbear.data.imagenet import open_imagenet
+
+    return open_imagenet(root, hierarchy, ignore=tuple(LEFT_OUT))
+
+
+def _open_shapes(root: Path, hierarchy: Hierarchy) -> Source:
+    from polarbear.data.shapes import shapes
+
+    return shapes()
+
+
+_IMAGENET_RULE = SplitRule(valid=0.04, post_valid=0.04)
+
+
+def _published() -> tuple[Benchmark, ...]:
+    def cifar(name: str, summary: str, hierarchy: Callable[[], Hierarchy]) -> Benchmark:
+        return Benchmark(
+            name,
+            1,
+            summary,
+            hierarchy,
+            lambda: _orders(f"{name}.orders.json"),
+            SplitRule(),
+            _open_cifar,
+            images_per_leaf=(500, 100),
+            preparation="cifar",
+        )
+
+    def imagenet(name: str, summary: str, iirc: bool) -> Benchmark:
+        return Benchmark(
+            name,
+            1,
+            summary,
+            (lambda: _hierarchy("iirc-imagenet.toml")) if iirc else _flat_imagenet,
+            lambda: _orders(f"{name}.orders.json"),
+            _IMAGENET_RULE,
+            _open_imagenet,
+            ignore=tuple(LEFT_OUT) if iirc else (),
+            reference_sequence=_iirc_sequence if iirc else _cil_sequence,
+            preparation="imagenet",
+        )
+
+    return (
+        Benchmark(
+            "iirc-shapes",
+            1,
+            "drawn shapes and their looks; embedded, for trying out and for tests",
+            lambda: _hierarchy("iirc-shapes.toml"),
+            lambda: _orders("iirc-shapes.orders.json"),
+            SplitRule(),
+            _open_shapes,
+            images_per_leaf=(100, 30),
+        ),
+        cifar(
+            "iirc-cifar",
+            "CIFAR-100 with 15 superclasses; the paper's main benchmark",
+            lambda: _hierarchy("iirc-cifar.toml"),
+        ),
+        imagenet("iirc-imagenet-lite", "a third of IIRC-ImageNet, for quick experiments", True),
+        imagenet("iirc-imagenet-full", "ImageNet with 85 superclasses", True),
+        cifar("cil-cifar", "CIFAR-100, class-incremental: no superclasses", _flat_cifar),
+        imagenet("cil-imagenet-lite", "ImageNet, class-incremental, 430 of its classes", False),
+        imagenet("cil-imagenet-full", "ImageNet, class-incremental: no superclasses", False),
+    )
+
+
+_REGISTRY: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _published()}
+_FOLDERS: dict[str, Benchmark] = {}

@@ -1,0 +1,204 @@
+"""The paper's curves and bars: averages, each task at its time, forgetting, memory, hierarchy."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polarbear.base.errors import DataError
+from polarbear.report.figures.curves import (
+    average,
+    caption,
+    course,
+    draw_curve,
+    draw_groups,
+    draw_paper,
+    label_outside,
+    legend_below,
+    legend_beside,
+    name_axes,
+    over_tasks,
+    own_images,
+    refuse_absent,
+    refuse_absent_by_task,
+)
+from polarbear.report.figures.style import (
+    COLOURS,
+    COLUMN,
+    MARKERS,
+    PAGE,
+    Drawing,
+    new_axes,
+    new_figure,
+)
+from polarbear.report.options import Options, chosen_tasks, known_hierarchy
+from polarbear.report.read.groups import Group, Runs
+from polarbear.report.read.paper import title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+QUESTIONS = {
+    "implication": "implication: named subclasses\nthat come with their superclass",
+    "sibling_error": "sibling error: images given\na wrong sibling's label",
+    "late_recall": "late recall: images of later\nsubclasses given their superclass",
+}
+
+
+def average_pw_js(runs: Runs, options: Options) -> list[Drawing]:
+    """Draw R_j, the mean pw-JS over all images seen so far, after each task."""
+    figure, axes = new_axes(PAGE * 0.8, 2.9)
+    draw_groups(axes, runs.groups, average("pw_jaccard"))
+    theirs = options.paper and draw_paper(axes, runs)
+    over_tasks(axes, runs.tasks)
+    name_axes(axes, "after task $j$", "average pw-JS  $R_j$")
+    legend_beside(figure, axes)
+    words = caption(runs, "Average pw-JS after each task")
+    return [Drawing("average-pw-js", words + (" Dashed: the paper's." if theirs else ""), figure)]
+
+
+def average_jaccard(runs: Runs, options: Options) -> list[Drawing]:
+    """Draw the mean Jaccard similarity over all images seen so far, after each task."""
+    refuse_absent(runs, "jaccard")
+    figure, axes = new_axes(PAGE * 0.8, 2.9)
+    draw_groups(axes, runs.groups, average("jaccard"))
+    over_tasks(axes, runs.tasks)
+    name_axes(axes, "after task $j$", "average Jaccard similarity")
+    legend_beside(figure, axes)
+    words = caption(runs, "Average Jaccard similarity after each task")
+    return [Drawing("average-jaccard", words, figure)]
+
+
+def per_task(runs: Runs, options: Options) -> list[Drawing]:
+    """Draw R_jj: each task's images right after the task."""
+    refuse_absent_by_task(runs)
+    figure, axes = new_axes(PAGE * 0.8, 2.9)
+    draw_groups(axes, runs.groups, own_images)
+    over_tasks(axes, runs.tasks)
+    name_axes(axes, "task $j$", "pw-JS on the task's images  $R_{jj}$")
+    legend_beside(figure, axes)
+    return [
+        Drawing("per-task", caption(runs, "pw-JS on each task's images right after it"), figure)
+    ]
+
+
+def forgetting(runs: Runs, options: Options) -> list[Drawing]:
+    """Draw R_jk of chosen tasks k over time."""
+    refuse_absent_by_task(runs)
+    tasks = chosen_tasks(options, runs.tasks)
+    columns = min(2, len(tasks))
+    rows = -(-len(tasks) // columns)
+    figure = new_figure(PAGE, 0.6 + 1.8 * rows)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    panels: list[Axes] = list(grid.flat)
+    for axes in panels[len(tasks) :]:
+        axes.set_visible(False)
+    for axes, task in zip(panels, tasks, strict=False):
+        draw_groups(axes, runs.groups, course(task))
+        over_tasks(axes, runs.tasks)
+        axes.set_title(f"images of task $k$ = {task}", parse_math=True)
+    panels[0].set_ylim(0, 1.02)
+    label_outside(grid, "pw-JS  $R_{jk}$")
+    legend_below(figure, panels)
+    words = caption(runs, "Chosen tasks' images over time") + (
+        " A fall is not only forgetting: images get more labels as their subclasses arrive."
+    )
+    return [Drawing("forgetting", words, figure)]
+
+
+def questions(runs: Runs, options: Options) -> list[Drawing]:
+    """Draw implication, sibling error and late recall after each task."""
+    refuse_absent(runs, *QUESTIONS)
+    figure = new_figure(PAGE, 2.6)
+    grid = figure.subplots(1, len(QUESTIONS), sharex=True, sharey=True, squeeze=False)
+    panels: list[Axes] = list(grid.flat)
+    for axes, (score, meaning) in zip(panels, QUESTIONS.items(), strict=True):
+        draw_groups(axes, runs.groups, average(score))
+        over_tasks(axes, runs.tasks)
+        axes.set_title(meaning, fontsize=7.5)
+    panels[0].set_ylim(-0.02, 1.04)
+    label_outside(grid, "share")
+    legend_below(figure, panels)
+    words = caption(runs, "The paper's questions as numbers") + (
+        " High is good on the left and on the right, low in the middle."
+    )
+    return [Drawing("questions", words, figure)]
+
+
+def memory(runs: Runs, options: Options) -> list[Drawing]:
+    """Draw the effect of the memory's size, where a method was run with several."""
+    families = _memory_families(runs)
+    if not families:
+        raise DataError("it needs runs of one method with different memory_per_class")
+    figure = new_figure(PAGE, 0.2 + 2.5 * len(families))
+    grid = figure.subplots(len(families), 2, squeeze=False, width_ratios=(3, 2))
+    for (left, right), groups in zip(grid, families, strict=True):
+        _memory_courses(left, groups)
+        _memory_ends(right, groups)
+    return [Drawing("memory", caption(runs, "Effect of the memory's size"), figure)]
+
+
+def hierarchy(runs: Runs, options: Options) -> list[Drawing]:
+    """Draw how many subclasses each superclass has."""
+    from matplotlib.ticker import MaxNLocator
+
+    tree = known_hierarchy(runs.benchmark)
+    if not tree.superclasses:
+        raise DataError(f"{runs.benchmark} has no superclasses")
+    count = {name: int(tree.leaf_counts[tree.index(name)]) for name in tree.superclasses}
+    names = sorted(count, key=lambda name: (-count[name], name))
+    titles = [tree.title(name) for name in names]
+    many = len(names) > 40
+    # The bars keep their height, however long the longest name below them is.
+    height = 1.7 + (0.055 if many else 0.065) * max(map(len, titles))
+    figure, axes = new_axes(min(max(COLUMN, 1.2 + 0.19 * len(names)), 11.0), height)
+    bars = axes.bar(range(len(names)), [count[name] for name in names], color=COLOURS[0])
+    axes.bar_label(bars, fontsize=5 if many else 6.5, padding=1, color="#444444")
+    axes.set_xticks(range(len(names)), titles, rotation=90)
+    axes.tick_params(axis="x", length=0, labelsize=6 if many else 7)
+    axes.set_xlim(-0.7, len(names) - 0.3)
+    axes.grid(visible=False)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.set_ylabel("subclasses")
+    words = f"Subclasses of each of the {len(names)} superclasses of {runs.benchmark}."
+    return [Drawing("hierarchy", words, figure)]
+
+
+def _memory_families(runs: Runs) -> list[list[Group]]:
+    """Give the groups of each method that differ in their memory, the smallest first."""
+    families: dict[str, list[Group]] = {}
+    for group in runs.groups:
+        if "memory_per_class" in group.settings:
+            families.setdefault(group.method, []).append(group)
+    return [groups for groups in families.values() if len(groups) > 1]
+
+
+def _memory_courses(axes: "Axes", groups: Sequence[Group]) -> None:
+    for i, group in enumerate(groups):
+        mean, std = group.mean("pw_jaccard"), group.std("pw_jaccard")
+        runs = f"{group.count} run{'s' if group.count > 1 else ''}"
+        name = f"{_size(group)} ({runs})"
+        draw_curve(axes, mean, std, name, COLOURS[i % 10], MARKERS[i % len(MARKERS)])
+    over_tasks(axes, groups[0].tasks)
+    axes.set_title(title(groups[0].method))
+    name_axes(axes, "after task $j$", "average pw-JS  $R_j$")
+    axes.legend(title="images kept a class", alignment="left")
+
+
+def _memory_ends(axes: "Axes", groups: Sequence[Group]) -> None:
+    """Draw R_j after the last task all sizes have reached, by size."""
+    last = Runs(groups[0].benchmark, tuple(groups)).last
+    ends = [float(group.mean("pw_jaccard")[last]) for group in groups]
+    spread = np.nan_to_num([float(group.std("pw_jaccard")[last]) for group in groups])
+    places = range(len(groups))
+    axes.errorbar(places, ends, yerr=spread, color="#555555", capsize=2, zorder=1)
+    axes.scatter(places, ends, c=[COLOURS[i % 10] for i in places], zorder=2)
+    axes.set_xticks(places, [_size(group) for group in groups])
+    axes.set_xlim(-0.5, len(groups) - 0.5)
+    axes.set_ylim(0, 1.15 * max(ends + spread))
+    name_axes(axes, "images kept a class", f"$R_{{{last}}}$, after task {last}")
+
+
+def _size(group: Group) -> str:
+    kept = group.settings["memory_per_class"]
+    return "all" if kept is None else str(kept)

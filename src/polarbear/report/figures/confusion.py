@@ -1,0 +1,209 @@
+"""Which labels are given to the images of which class, beside what would be right."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polarbear.base.arrays import Bools, Floats
+from polarbear.base.errors import DataError
+from polarbear.base.names import file_name
+from polarbear.report.figures.style import CRISP, PAGE, Drawing, new_figure, show_pixels
+from polarbear.report.options import Options, chosen_moments
+from polarbear.report.read.answers import Answers, answers, comparable_runs, note_of_absent
+from polarbear.report.read.groups import Group, Run, Runs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+Chosen = Sequence[tuple[Group, Run]]
+
+#: From white, so that what is never said stays empty.
+SHADES = ("#ffffff", "#9ecae1", "#3182bd", "#08306b")
+TRUTH = "ground truth"
+#: Inches a label in full has, and a letter of its name.
+STEP, LETTER = 0.105, 0.038
+#: Inches a matrix of the overview has at most, and all of them down a printed page.
+SIDE, DOWN = 1.6, 9.2
+#: Matrices that have all their pixels, together 63 MB: ten methods and the truth after five tasks.
+MATRICES = 55
+CARRIED, GIVEN = "a label the images carry", "label given"
+READING = (
+    "Of the images that carry a label (row), the share that is given each label (column), test "
+    "images; labels in their order of arrival."
+)
+
+
+def confusion_shares(named: Bools, targets: Bools) -> Floats:
+    """Give the share of the images that carry a class (row) which are given another (column).
+
+    Both are (n, s); a class without images has a row of NaN: (s, s).
+
+    >>> named = np.array([[1, 0], [1, 1]], dtype=bool)
+    >>> targets = np.array([[1, 0], [1, 1]], dtype=bool)
+    >>> confusion_shares(named, targets).tolist()
+    [[1.0, 0.5], [1.0, 1.0]]
+    """
+    # Whole numbers up to 2^24 are exact in float32, which is twice as fast.
+    counts = targets.T.astype(np.float32) @ named.astype(np.float32)
+    images = targets.sum(axis=0, dtype=np.float64)[:, None]
+    shares = np.full(counts.shape, np.nan)
+    np.divide(counts, images, out=shares, where=images > 0)
+    return shares
+
+
+def confusion(runs: Runs, options: Options) -> list[Drawing]:
+    """Draw confusion matrices of all methods after several tasks, the truth above them."""
+    chosen = comparable_runs(runs)
+    return [_overview(runs, chosen, _moments(chosen, options), options)]
+
+
+def confusion_full(runs: Runs, options: Options, only: Sequence[str] = ()) -> list[Drawing]:
+    """Draw each method's matrix in full, the truth beside it, with labels.
+
+    After each task that is asked for, else after the last one. ``only`` names the groups.
+    """
+    chosen = comparable_runs(runs)
+    moments = _moments(chosen, options)
+    return [
+        _in_full(group, run, after, options)
+        for group, run in chosen
+        if not only or group.name in only
+        for after in _in_full_after(run, moments, options)
+    ]
+
+
+def _in_full_after(run: Run, moments: Sequence[int], options: Options) -> list[int]:
+    there = [after for after in moments if after in run.done]
+    return there if options.tasks else there[-1:]
+
+
+def _moments(chosen: Chosen, options: Options) -> tuple[int, ...]:
+    moments = chosen_moments(options, {j for _, run in chosen for j in run.done})
+    if not moments:
+        raise DataError("no run with predictions has come to the chosen tasks")
+    return moments
+
+
+def _overview(runs: Runs, chosen: Chosen, moments: Sequence[int], options: Options) -> Drawing:
+    """Draw a row a method, the truth first, and a column a moment."""
+    rows, columns = len(chosen) + 1, len(moments)
+    side = min(SIDE, (PAGE - 0.9) / columns, DOWN / rows)
+    figure = new_figure(0.9 + side * columns, 0.5 + side * rows)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    # Many matrices are small on the page, and need fewer pixels each.
+    crisp = int(CRISP * min(1, (MATRICES / (rows * columns)) ** 0.5))
+    for column, after in enumerate(moments):
+        _overview_column(list(grid[:, column]), chosen, after, options, crisp)
+        grid[0, column].set_title(f"after task {after}", fontsize=7.5)
+    for axes, name in zip(grid[:, 0], [TRUTH, *(g.title for g, _ in chosen)], strict=True):
+        axes.set_ylabel(textwrap.fill(name, 13), fontsize=7.5)
+    _colour_bar(figure, list(grid.flat))
+    figure.supylabel(f"{CARRIED} (in order of arrival, downwards)", fontsize=7.5)
+    figure.supxlabel(f"{GIVEN} (in order of arrival, to the right)", fontsize=7.5)
+    words = f"Confusion matrices, {runs.benchmark}, {_which(chosen[0][1])}. {READING}"
+    return Drawing("confusion", words + note_of_absent(runs, chosen), figure)
+
+
+def _overview_column(
+    panels: Sequence["Axes"], chosen: Chosen, after: int, options: Options, crisp: int
+) -> None:
+    for axes, (_, run) in zip(panels[1:], chosen, strict=True):
+        if after in run.done:
+            given = answers(run, after, options.root)
+            truth = given.view.targets
+            _matrix(axes, confusion_shares(given.named, truth), crisp)
+            if not panels[0].images:
+                _matrix(panels[0], confusion_shares(truth, truth), crisp)
+        else:
+            axes.set(xticks=[], yticks=[], facecolor="#f4f4f4")
+            axes.spines[:].set_visible(False)
+
+
+def _in_full(group: Group, run: Run, after: int, options: Options) -> Drawing:
+    """Draw one moment in full: the truth and the method's, every label named."""
+    given = answers(run, after, options.root)
+    truth = given.view.targets
+    figure, panels, bar = _two_squares(given)
+    for axes, named, name in zip(panels, (truth, given.named), (TRUTH, group.title), strict=True):
+        _matrix(axes, confusion_shares(named, truth))
+        _name_labels(axes, given)
+        axes.set_title(f"{name}, after task {after}")
+        axes.set_xlabel(GIVEN)
+    panels[0].set_ylabel(CARRIED)
+    _colour_bar(figure, panels, bar)
+    words = f"Confusion matrix of {group.title} after task {after}, {run.benchmark}, {_which(run)}."
+    name = f"confusion-{file_name(group.name)}" + (f"-after-{after}" if options.tasks else "")
+    return Drawing(name, f"{words} {READING}", figure)
+
+
+def _two_squares(given: Answers) -> "tuple[Figure, list[Axes], Axes]":
+    """Give two square axes with room for the labels, and a narrow one for the scale.
+
+    Placed by hand: to measure hundreds of labels takes longer than to draw them.
+    """
+    names = [given.hierarchy.title(name) for name in given.view.classes]
+    side = max(2.2, min(STEP * len(names), 40.0))
+    room = 0.35 + LETTER * max(map(len, names))
+    width, height = 2 * (side + room) + 0.75, side + room + 0.3
+    figure = new_figure(width, height, placed=True)
+
+    def place(x: float, across: float, high: float) -> "Axes":
+        bottom = room + (side - high) / 2
+        return figure.add_axes((x / width, bottom / height, across / width, high / height))
+
+    panels = [place(room, side, side), place(2 * room + side, side, side)]
+    outside = -(room - 0.12) / side
+    for axes in panels:
+        axes.xaxis.set_label_coords(0.5, outside)
+        axes.yaxis.set_label_coords(outside, 0.5)
+    return figure, panels, place(2 * (room + side) + 0.12, 0.09, min(side, 3.0))
+
+
+def _shades() -> "Colormap":
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("shares", SHADES)
+
+
+def _matrix(axes: "Axes", shares: Floats, crisp: int = CRISP) -> None:
+    # Coloured at once: four bytes a pixel are kept until all is drawn, not twelve.
+    show_pixels(axes, _shades()(shares, bytes=True), crisp)
+    axes.set(xticks=[], yticks=[], facecolor="#eeeeee")
+    axes.grid(visible=False)
+    for spine in axes.spines.values():
+        spine.set(visible=True, color="#888888")
+
+
+def _name_labels(axes: "Axes", given: Answers) -> None:
+    """Name rows and columns; superclasses bold, a thin line where a task begins."""
+    classes = given.view.classes
+    size = min(5.0, 5.0 * 40.0 / (STEP * len(classes)))
+    for place, name in enumerate(classes):
+        weight = "bold" if given.hierarchy.children(name) else "normal"
+        style: dict[str, Any] = {"fontsize": size, "fontweight": weight, "clip_on": False}
+        text = given.hierarchy.title(name)
+        axes.text(-0.8, place, text, ha="right", va="center", **style)
+        below = len(classes) - 0.2
+        axes.text(place, below, text, ha="center", va="top", rotation=90, **style)
+    begins = np.cumsum([len(task) for task in given.stream.schedule.tasks])
+    for begin in begins[begins < len(classes)]:
+        axes.axhline(begin - 0.5, color="#bbbbbb", linewidth=0.4)
+        axes.axvline(begin - 0.5, color="#bbbbbb", linewidth=0.4)
+
+
+def _colour_bar(figure: "Figure", panels: list["Axes"], bar: "Axes | None" = None) -> None:
+    from matplotlib.cm import ScalarMappable
+
+    beside: dict[str, Any] = {"ax": panels, "shrink": 0.5, "aspect": 30, "pad": 0.01}
+    where = beside if bar is None else {"cax": bar}
+    scale = figure.colorbar(ScalarMappable(cmap=_shades()), **where)
+    scale.set_label("share of the images")
+    scale.outline.set_visible(False)
+
+
+def _which(run: Run) -> str:
+    return f"order {run.order}, seed {run.seed}"

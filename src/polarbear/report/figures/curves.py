@@ -1,0 +1,177 @@
+"""Curves over the tasks, with bands, legends and the paper's own beside them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polarbear.base.arrays import Floats
+from polarbear.base.errors import DataError
+from polarbear.report.figures.style import colours, markers
+from polarbear.report.read.groups import Group, Runs
+from polarbear.report.read.paper import paper_results, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+#: What gives a group's mean and standard deviation after each task: (T,) each.
+Series = Callable[[Group], tuple[Floats, Floats]]
+
+PAPERS = ", the paper"
+DASHED: Mapping[str, Any] = {"linestyle": (0, (4, 2)), "linewidth": 1.0}
+
+
+def average(score: str) -> Series:
+    """Give a score over all images seen so far."""
+    return lambda group: (group.mean(score), group.std(score))
+
+
+def own_images(group: Group) -> tuple[Floats, Floats]:
+    """Give R_jj: pw-JS on each task's images right after it."""
+    return np.diagonal(group.by_task_mean()), np.diagonal(group.by_task_std())
+
+
+def course(task: int) -> Series:
+    """Give R_jk of one task k over time."""
+    return lambda group: (group.by_task_mean()[:, task], group.by_task_std()[:, task])
+
+
+def draw_groups(axes: "Axes", groups: Sequence[Group], series: Series) -> None:
+    """Draw each group's means as a line, one standard deviation either side as a band."""
+    colour, marker = colours(groups), markers(groups)
+    for group in groups:
+        mean, std = series(group)
+        if not np.isnan(mean).all():
+            draw_curve(axes, mean, std, label(group), colour[group.name], marker[group.name])
+
+
+def draw_curve(
+    axes: "Axes", mean: Floats, std: Floats, name: str, colour: str, marker: str
+) -> None:
+    """Draw one line over the tasks that have a value."""
+    tasks = np.flatnonzero(~np.isnan(mean))
+    every = max(1, len(tasks) // 8)
+    # Markers on the axis, at a score of 0, are drawn whole.
+    style: dict[str, Any] = {"color": colour, "marker": marker, "markevery": every}
+    axes.plot(tasks, mean[tasks], label=name, clip_on=False, **style)
+    spread = np.nan_to_num(std[tasks])
+    if not spread.any():
+        return
+    low, high = mean[tasks] - spread, mean[tasks] + spread
+    if len(tasks) == 1:
+        axes.vlines(tasks, low, high, color=colour, linewidth=1)
+    else:
+        axes.fill_between(tasks, low, high, color=colour, alpha=0.16, linewidth=0)
+
+
+def draw_paper(axes: "Axes", runs: Runs) -> bool:
+    """Draw the paper's own R_j of our methods, dashed; say whether there were any."""
+    published, drawn = paper_results(runs.benchmark), set[str]()
+    colour = colours(runs.groups)
+    for group in runs.groups:
+        if group.method in drawn or group.method not in published:
+            continue
+        mean = published[group.method].mean
+        tasks = np.flatnonzero(~np.isnan(mean))
+        one: dict[str, Any] = {"marker": "_", "markersize": 9, "linestyle": "none"}
+        style = DASHED if len(tasks) > 1 else one
+        name = title(group.method) + PAPERS
+        axes.plot(tasks, mean[tasks], color=colour[group.name], label=name, **style)
+        drawn.add(group.method)
+    return bool(drawn)
+
+
+def label(group: Group) -> str:
+    """Give a group's name with its number of runs."""
+    # Matplotlib leaves a curve whose name begins with _ out of legends.
+    shown = f" {group.title}" if group.title.startswith("_") else group.title
+    return f"{shown} ({group.count} run{'s' if group.count > 1 else ''})"
+
+
+def over_tasks(axes: "Axes", tasks: int, *, bottom: float | None = 0.0) -> None:
+    """Let an axis go over all tasks, done or not, and scores start at 0."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlim(-0.3 - 0.01 * tasks, tasks - 0.7 + 0.01 * tasks)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True))
+    # Bands count, too; no score is above 1. Without curves the limits are infinite.
+    top = max(1e-9, axes.dataLim.y1) if np.isfinite(axes.dataLim.y1) else 1.0
+    highest = max([0.0, *(line.get_ydata(orig=True).max() for line in _lines(axes))])
+    axes.set_ylim(bottom, min(1.02, max(1.12 * highest, 1.03 * top)) if top < 0.98 else 1.02)
+
+
+def legend_beside(figure: "Figure", axes: "Axes") -> None:
+    """Put the legend to the right, in the order in which the curves end; the paper's are one."""
+    from matplotlib.lines import Line2D
+
+    ours = [line for line in _lines(axes) if not line.get_label().endswith(PAPERS)]
+    handles = sorted(ours, key=lambda line: -line.get_ydata(orig=True)[-1])
+    if len(ours) < len(_lines(axes)):
+        handles.append(Line2D([], [], color="#555555", label="the paper's, dashed", **DASHED))
+    names = _broken(handles, 34)
+    figure.legend(handles, names, loc="outside right upper", borderaxespad=0.2)
+
+
+def legend_below(figure: "Figure", panels: Iterable["Axes"]) -> None:
+    """Put one legend for several panels below them."""
+    lines = {_look(line): line for axes in panels for line in _lines(axes)}
+    handles, columns = list(lines.values()), max(1, min(4, len(lines)))
+    names = _broken(handles, 120 // columns)
+    figure.legend(handles, names, loc="outside lower center", ncols=columns)
+
+
+def _look(line: "Line2D") -> tuple[str, ...]:
+    return tuple(map(str, (line.get_label(), line.get_color(), line.get_marker())))
+
+
+def _broken(lines: Sequence["Line2D"], width: int) -> list[str]:
+    """Give curves' names, the long ones of runs that differ in much over several lines."""
+    return [fill(str(line.get_label()), width) for line in lines]
+
+
+def name_axes(axes: "Axes", x: str, y: str) -> None:
+    """Name the axes in words of our own, which may have mathematics in them; names have none."""
+    axes.set_xlabel(x, parse_math=True)
+    axes.set_ylabel(y, parse_math=True)
+
+
+def label_outside(grid: np.ndarray, y: str) -> None:
+    """Name the axes of panels that share them: y to the left, x below the last one shown."""
+    for axes in grid[:, 0]:
+        axes.set_ylabel(y, parse_math=True)
+    for column in grid.T:
+        lowest = [axes for axes in column if axes.get_visible()][-1]
+        lowest.set_xlabel("after task $j$", parse_math=True)
+        # Panels above one that is not shown would have no numbers.
+        lowest.tick_params(labelbottom=True)
+
+
+def caption(runs: Runs, what: str) -> str:
+    """Say what is drawn, of what, over how many runs."""
+    counts = sorted({group.count for group in runs.groups})
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    over = "one run a method" if counts == [1] else f"mean ± standard deviation over {number} runs"
+    behind = sum(run.done[-1] < runs.tasks - 1 for group in runs.groups for run in group.runs)
+    # Not "unfinished": a run may have been asked for fewer tasks.
+    rest = f"; fewer than all tasks in {behind} of {runs.count} runs" if behind else ""
+    return f"{what}, {runs.benchmark}, {runs.split} images; {over}{rest}."
+
+
+def refuse_absent(runs: Runs, *scores: str) -> None:
+    """Refuse to draw scores that no run has, as in summaries with R_j alone."""
+    for score in scores:
+        if all(np.isnan(group.mean(score)).all() for group in runs.groups):
+            raise DataError(f"no run has the score {score!r}")
+
+
+def refuse_absent_by_task(runs: Runs) -> None:
+    """Refuse to draw R_jk where no run has it."""
+    if all(np.isnan(group.by_task_mean()).all() for group in runs.groups):
+        raise DataError("no run has scores by task (R_jk)")
+
+
+def _lines(axes: "Axes") -> list[Any]:
+    return [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]

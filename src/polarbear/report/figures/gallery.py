@@ -1,0 +1,207 @@
+"""Test images with the labels that methods give them over time."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polarbear.base.arrays import Bools, Ints
+from polarbear.base.errors import DataError
+from polarbear.base.names import file_name
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.stream import Stream
+from polarbear.report.figures.style import MISSING, RIGHT, WRONG, Drawing, new_figure, show_pixels
+from polarbear.report.options import Options, chosen_pair
+from polarbear.report.read.answers import Answers, answers, comparable_runs, stream_of
+from polarbear.report.read.groups import Group, Run, Runs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+IMAGES = 6
+MOMENTS = 7
+#: Inches across: image and truth, a method's name, a moment; and down: a line, a label, the head.
+TRUTH, NAME, CELL = 1.85, 0.8, 0.92
+LINE, STEP, HEAD = 0.58, 0.118, 0.36
+#: Letters of a name; a column has no room for more.
+LONGEST = 17
+#: Inches of white around.
+EDGE = 0.04
+#: Labels shown of one image at one moment; the rest is counted.
+SHOWN = 4
+#: What the marks mean, as it stands above the columns.
+MARKS = {"✓ right": RIGHT, "✗ wrong": WRONG, "– not given": MISSING}
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a method says of an image after a task: names of classes, each in order of arrival.
+
+    ``missing`` are labels the image carries that are not named.
+    """
+
+    right: tuple[str, ...]
+    wrong: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def labels_of(given: Answers, row: int) -> Labels | None:
+    """Give what is said of the test image in a row of the file; None before its first class."""
+    place = int(np.searchsorted(given.view.rows, row))
+    if place == len(given.view) or given.view.rows[place] != row:
+        return None
+    named, true = given.named[place], given.view.label_table[given.view.leaf[place]]
+
+    def names(columns: Bools) -> tuple[str, ...]:
+        return tuple(given.view.classes[column] for column in np.flatnonzero(columns))
+
+    return Labels(names(named & true), names(named & ~true), names(true & ~named))
+
+
+def chosen_rows(stream: Stream, count: int = IMAGES) -> Ints:
+    """Give the first test image of leaves spread evenly over their arrival: nobody picks them."""
+    leaves = [name for name in stream.classes if not stream.hierarchy.children(name)]
+    places = np.unique(np.linspace(0, len(leaves) - 1, min(count, len(leaves))).round().astype(int))
+    numbers = [stream.hierarchy.index(leaves[place]) for place in places]
+    first = [np.flatnonzero(stream.test_leaf == number)[:1] for number in numbers]
+    return np.concatenate(first)
+
+
+def gallery(runs: Runs, options: Options, only: Sequence[str] = ()) -> list[Drawing]:
+    """Draw test images with the labels each method gives them over time, a figure a method.
+
+    ``only`` names the groups to draw (default: all).
+    """
+    return [
+        Drawing(
+            f"gallery-{file_name(group.name)}",
+            f"Test images and the labels {group.title} gives them over time, {_about(run)}",
+            _draw([(group, run)], options),
+        )
+        for group, run in comparable_runs(runs)
+        if not only or group.name in only
+    ]
+
+
+def side_by_side(runs: Runs, options: Options) -> list[Drawing]:
+    """Draw two methods' labels of the same images."""
+    chosen = {group.name: (group, run) for group, run in comparable_runs(runs)}
+    for name in options.compare:
+        if name not in chosen:
+            raise DataError(f"{name} has no predictions for the class order of the others")
+    pair = chosen_pair(options, [group for group, _ in chosen.values()])
+    if len(pair) < 2:
+        raise DataError("it needs two methods with predictions for the same class order")
+    both = [chosen[group.name] for group in pair]
+    names = " and ".join(group.title for group in pair)
+    words = f"{names} on the same test images, {_about(both[0][1])}"
+    return [Drawing("side-by-side", words, _draw(both, options))]
+
+
+def _draw(chosen: Sequence[tuple[Group, Run]], options: Options) -> "Figure":
+    """Draw a line an image and method, a column a moment, all in one pair of axes, in inches."""
+    stream = stream_of(chosen[0][1], options.root)
+    rows = chosen_rows(stream)
+    moments = _moments({j for _, run in chosen for j in run.done}, options)
+    left = TRUTH + (NAME if len(chosen) > 1 else 0)
+    width, height = left + CELL * len(moments), LINE * len(rows) * len(chosen)
+    figure = new_figure(width + 2 * EDGE, HEAD + height + 2 * EDGE, placed=True)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    for i, row in enumerate(rows):
+        _show(axes, LINE * i * len(chosen), [group for group, _ in chosen], stream, int(row), width)
+    for column, after in enumerate(moments):
+        at = left + CELL * column
+        axes.text(at, -0.08, f"after task {after}", fontsize=7, fontweight="bold")
+        for number, (_, run) in enumerate(chosen):
+            tops = [LINE * (i * len(chosen) + number) for i in range(len(rows))]
+            _write_column(axes, at, tops, rows, run, after, options)
+    _write_marks(axes, left)
+    axes.set(xlim=(-EDGE, width + EDGE), ylim=(height + EDGE, -HEAD - EDGE), aspect="auto")
+    return figure
+
+
+def _write_marks(axes: "Axes", left: float) -> None:
+    """Say above the columns what stands where and what the marks mean."""
+    axes.text(LINE, -0.08, "carries (from task)", fontsize=6, fontweight="bold")
+    for place, (text, colour) in enumerate(MARKS.items()):
+        axes.text(left + 0.62 * place, -0.25, text, fontsize=6, color=colour)
+
+
+def _show(
+    axes: "Axes", top: float, groups: Sequence[Group], stream: Stream, row: int, width: float
+) -> None:
+    """Put an image with its true labels to the left, and the methods' names where two are shown."""
+    tree, arrival = stream.hierarchy, stream.schedule.task_of
+    size, middle = LINE * 0.88, top + LINE * len(groups) / 2
+    side = (0.0, size, middle + size / 2, middle - size / 2)
+    show_pixels(axes, stream.images("test")[[row]][0], extent=side)
+    true = tree.labels_of(tree.names[stream.test_leaf[row]])
+    words = "\n".join(f"{_short(tree, n, 20)} ({arrival[n]})" for n in true if n in arrival)
+    axes.text(LINE, middle, words, fontsize=6, va="center", linespacing=1.3)
+    axes.plot([0, width], [top, top], color="#999999", linewidth=0.7)
+    for number, group in enumerate(groups if len(groups) > 1 else ()):
+        y = top + LINE * number
+        name = textwrap.fill(group.title, 13)
+        axes.text(TRUTH, y + LINE / 2, name, fontsize=6, fontweight="bold", va="center")
+        if number:
+            axes.plot([TRUTH, width], [y, y], color="#dddddd", linewidth=0.5)
+
+
+def _write_column(
+    axes: "Axes",
+    x: float,
+    tops: Sequence[float],
+    rows: Ints,
+    run: Run,
+    after: int,
+    options: Options,
+) -> None:
+    """Write what a run says of each image after a task."""
+    if after not in run.done:
+        return
+    given = answers(run, after, options.root)
+    for top, row in zip(tops, rows, strict=True):
+        _write(axes, x, top, labels_of(given, int(row)), given.hierarchy)
+
+
+def _write(axes: "Axes", x: float, top: float, said: Labels | None, tree: Hierarchy) -> None:
+    """Write an image's labels one below the other: right, wrong, missing."""
+    if said is None:
+        axes.text(x, top + LINE / 2, "not yet", fontsize=5.5, va="center", color="#aaaaaa")
+        return
+    words = [
+        *((f"✓ {_short(tree, name)}", RIGHT) for name in said.right),
+        *((f"✗ {_short(tree, name)}", WRONG) for name in said.wrong),
+        *((f"– {_short(tree, name)}", MISSING) for name in said.missing),
+    ]
+    if len(words) > SHOWN:
+        words = [*words[: SHOWN - 1], (f"   and {len(words) - SHOWN + 1} more", MISSING)]
+    first = top + LINE / 2 - STEP * (len(words) - 1) / 2
+    for i, (text, colour) in enumerate(words):
+        axes.text(x, first + STEP * i, text, fontsize=5.8, va="center", color=colour)
+
+
+def _short(tree: Hierarchy, name: str, longest: int = LONGEST) -> str:
+    title = tree.title(name)
+    return title if len(title) <= longest else title[: longest - 1] + "…"
+
+
+def _moments(done: set[int], options: Options) -> list[int]:
+    """Give the moments to show: those chosen, else evenly spaced with the first and the last."""
+    there = sorted(done & set(options.tasks)) if options.tasks else sorted(done)
+    if not there:
+        raise DataError("no run with predictions has come to the chosen tasks")
+    places = np.linspace(0, len(there) - 1, min(MOMENTS, len(there))).round().astype(int)
+    return [there[place] for place in places]
+
+
+def _about(run: Run) -> str:
+    return (
+        f"{run.benchmark}, order {run.order}, seed {run.seed}. ✓ right, ✗ wrong, – a label it "
+        "carries that is not given; in brackets the task in which a label arrives. The images "
+        "are the first of classes spread over their arrival, not picked."
+    )

@@ -1,0 +1,197 @@
+"""How every figure looks: colours that colour-blind readers can tell apart, sizes for print."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polarbear.base.errors import PolarbearError, install_line, unknown_name
+from polarbear.report.read.groups import Group
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Okabe and Ito's colours without the yellow, which print loses; then three of Tol's dark ones that
+#: stay apart from them for colour-blind readers, too (measured in the tests).
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#882255",
+    "#332288",
+    "#661100",
+)
+#: One fewer than the colours are many, so that the eleventh curve differs from the first.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+RIGHT, WRONG, MISSING = "#0072B2", "#D55E00", "#777777"
+
+FORMATS = ("pdf", "svg", "png")
+COLUMN, PAGE = 3.4, 7.0
+DOTS_PER_INCH = 200
+#: Pixels that a picture in a figure has at least, so that no viewer blurs or drops its cells.
+CRISP = 512
+LARGEST = 9000
+
+STYLE: Mapping[str, Any] = MappingProxyType(
+    {
+        "font.size": 8,
+        "axes.titlesize": 8.5,
+        "axes.labelsize": 8,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "legend.fontsize": 7,
+        "legend.title_fontsize": 7,
+        "legend.frameon": False,
+        "lines.linewidth": 1.4,
+        "lines.markersize": 3.6,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.linewidth": 0.7,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": "#dddddd",
+        "grid.linewidth": 0.5,
+        "xtick.major.width": 0.7,
+        "ytick.major.width": 0.7,
+        # A class may be called $\\frac{$: only what asks for mathematics has any.
+        "text.parse_math": False,
+        # Letters stay letters: small files, text that can be searched and edited.
+        "pdf.fonttype": 42,
+        "svg.fonttype": "none",
+        # The same runs give the same bytes.
+        "svg.hashsalt": "polarbear",
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """A figure with its name, which is that of its files, and a caption."""
+
+    name: str
+    caption: str
+    figure: "Figure" = field(repr=False)
+
+
+def colours(groups: Sequence[Group]) -> dict[str, str]:
+    """Give each group a colour by name; the first ten differ."""
+    return {group.name: COLOURS[i % len(COLOURS)] for i, group in enumerate(groups)}
+
+
+def markers(groups: Sequence[Group]) -> dict[str, str]:
+    """Give each group a marker by name; colour and marker together differ for ninety groups."""
+    return {group.name: MARKERS[i % len(MARKERS)] for i, group in enumerate(groups)}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in our style and leave the reader's own settings as they were."""
+    rc_context = _matplotlib().rc_context
+    with rc_context(dict(STYLE)):
+        yield
+
+
+def new_figure(width: float, height: float, *, placed: bool = False) -> "Figure":
+    """Give an empty figure, in inches, that belongs to nobody's session.
+
+    What is in it finds its place by itself; ``placed`` leaves that to the caller.
+    """
+    _matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout=None if placed else "constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def show_pixels(axes: "Axes", pixels: np.ndarray, crisp: int = CRISP, **how: Any) -> None:
+    """Show an array a cell a colour, (h, w, 3 or 4), whatever the format's resolution.
+
+    Vector formats would sample it at 72 points an inch: fewer than a matrix of 115 labels has.
+    Cells are made of many equal pixels instead, which are then embedded as they are.
+    """
+    high, wide = pixels.shape[:2]
+    times = -(-crisp // max(high, wide))
+    large = pixels.repeat(times, axis=0).repeat(times, axis=1)
+    cells = (-0.5, wide - 0.5, high - 0.5, -0.5)
+    axes.imshow(large, **{"extent": cells, "interpolation": "none", **how})
+
+
+def new_axes(width: float, height: float) -> "tuple[Figure, Axes]":
+    """Give a figure with one pair of axes."""
+    figure = new_figure(width, height)
+    return figure, figure.add_subplot()
+
+
+def save(drawing: Drawing, folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Write a figure in each format; give the files."""
+    for one in formats:
+        if one not in FORMATS:
+            raise unknown_name("format", one, FORMATS)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{drawing.name}.{one}" for one in formats]
+    with styled():
+        _place(drawing.figure)
+        for file, one in zip(files, formats, strict=True):
+            _WRITERS[one](drawing.figure, file)
+    return files
+
+
+def _place(figure: "Figure") -> None:
+    """Place everything once: it takes as long as drawing, and is the same in every format."""
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+
+
+# Each canvas is asked itself: savefig would place everything once more. No dates go into the
+# files, so that the same runs give the same bytes.
+
+
+def _write_pdf(figure: "Figure", file: Path) -> None:
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+    figure.set_dpi(72)
+    canvas: Any = FigureCanvasPdf(figure)
+    canvas.print_pdf(file, metadata={"CreationDate": None})
+
+
+def _write_svg(figure: "Figure", file: Path) -> None:
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    figure.set_dpi(72)
+    canvas: Any = FigureCanvasSVG(figure)
+    canvas.print_svg(file, metadata={"Date": None})
+
+
+def _write_png(figure: "Figure", file: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure.set_dpi(min(DOTS_PER_INCH, LARGEST / max(figure.get_size_inches())))
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(file)
+
+
+_WRITERS: Mapping[str, Callable[["Figure", Path], None]] = {
+    "pdf": _write_pdf,
+    "svg": _write_svg,
+    "png": _write_png,
+}
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise PolarbearError(f"figures need: {install_line('report')}") from error
+    return matplotlib

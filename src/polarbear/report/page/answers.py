@@ -1,0 +1,173 @@
+"""What a page shows of predictions: confusion matrices, label rivers, images and their labels.
+
+Class orders differ in what each task brings, so all of it is of one order: the one that most
+methods have predictions for.
+"""
+
+import logging
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+from zlib import compress
+
+import numpy as np
+
+from polarbear.base.arrays import Floats, Ints
+from polarbear.base.errors import DataError, PolarbearError
+from polarbear.benchmark.stream import Stream
+from polarbear.report.figures.river import KINDS, kinds_of
+from polarbear.report.page.images import pick_rows, picture_data
+from polarbear.report.read.answers import Answers, answers, comparable_runs, stream_of
+from polarbear.report.read.groups import Run, Runs
+from polarbear.score.metrics import confusion_rates
+
+log = logging.getLogger("polarbear")
+
+#: Letters of all packed confusion matrices together; beyond it, fewer tasks are kept.
+BUDGET = 2_000_000
+
+Root = str | Path | None
+#: A packed confusion matrix a task, None where there is none.
+Packed = list[str | None]
+
+
+def answer_data(runs: Runs, *, images: bool = True, root: Root = None) -> dict[str, Any]:
+    """Give the page's parts that need predictions, or ``{"missing": why}``."""
+    try:
+        chosen = {group.name: run for group, run in comparable_runs(runs, damaged=True)}
+        stream = stream_of(min(chosen.values(), key=lambda run: run.joint), root)
+    except (PolarbearError, OSError) as error:
+        log.warning("the page has no confusion matrices, rivers and images: %s", error)
+        return {"missing": str(error)}
+    rows = pick_rows(stream)
+    own = [chosen.get(name) for name in runs.names]
+    methods = [_of_run(run, stream, rows, root) if run else None for run in own]
+    pictures = picture_data(stream, rows) if images else {"missing": "they were not asked for"}
+    return _about(stream, rows) | _matrices(stream, methods) | {"pictures": pictures}
+
+
+def _about(stream: Stream, rows: Ints) -> dict[str, Any]:
+    return {
+        "order": stream.order,
+        "classes": _classes(stream),
+        "seen": [len(stream.schedule.seen(after)) for after in range(len(stream))],
+        "superclasses": _superclasses(stream),
+        "river": [{"name": name, "colour": colour} for name, colour in KINDS.items()],
+        "photos": _photos(stream, rows),
+    }
+
+
+def _matrices(stream: Stream, methods: list[dict[str, Any] | None]) -> dict[str, Any]:
+    """Give the methods and the truth with as many confusion matrices as fit."""
+    truth: Packed = [_packed(_truth(stream, after)) for after in range(len(stream))]
+    there = [method for method in methods if method]
+    kept = _within_budget([truth, *(method["confusion"] for method in there)])
+    for method in there:
+        method["confusion"] = _only(kept, method["confusion"])
+    return {"kept": sorted(kept), "truth": _only(kept, truth), "methods": methods}
+
+
+def _only(kept: set[int], packed: Packed) -> Packed:
+    return [text if after in kept else None for after, text in enumerate(packed)]
+
+
+def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
+    """Give what a run answers after each task, None where it has no predictions."""
+    parts: dict[str, list[Any]] = {
+        name: [None] * len(stream) for name in ("confusion", "river", "labels")
+    }
+    for given in _readable(run, root):
+        rates = confusion_rates(given.named, given.view.targets)
+        parts["confusion"][given.after] = _packed(rates)
+        parts["river"][given.after] = _rivers(given, stream)
+        parts["labels"][given.after] = _labels(given, rows)
+    return {"seed": run.seed, **parts}
+
+
+def _readable(run: Run, root: Root) -> Iterator[Answers]:
+    for after in run.done:
+        try:
+            yield answers(run, after, root)
+        except (DataError, OSError, KeyError, ValueError, BadZipFile) as error:
+            log.warning("%s: predictions after task %d left out: %s", run.path, after, error)
+
+
+def _truth(stream: Stream, after: int) -> Floats:
+    targets = stream.test(after).targets
+    return confusion_rates(targets, targets)
+
+
+def _packed(rates: Floats) -> str:
+    """Give rates as bytes from 0 to 255, compressed, as text."""
+    return b64encode(compress(np.rint(rates * 255).astype(np.uint8).tobytes())).decode()
+
+
+def _within_budget(packed: list[Packed]) -> set[int]:
+    """Give the tasks whose matrices are kept: all, or every second, fourth, … from the last."""
+    step, tasks = 1, len(packed[0])
+    while True:
+        kept = set(range(tasks - 1, -1, -step))
+        size = sum(len(one[after] or "") for one in packed for after in kept)
+        if size <= BUDGET or len(kept) == 1:
+            return kept
+        step *= 2
+
+
+def _classes(stream: Stream) -> list[dict[str, Any]]:
+    hierarchy, place = stream.hierarchy, {name: i for i, name in enumerate(stream.classes)}
+    return [
+        {
+            "name": hierarchy.title(name),
+            "up": place.get(hierarchy.parent(name) or "", -1),
+            "task": stream.schedule.task_of[name],
+        }
+        for name in stream.classes
+    ]
+
+
+def _superclasses(stream: Stream) -> list[int]:
+    """Give the places of the classes with others below them."""
+    inner = set(stream.hierarchy.superclasses)
+    return [place for place, name in enumerate(stream.classes) if name in inner]
+
+
+def _rivers(given: Answers, stream: Stream) -> list[list[int] | None]:
+    """Give each superclass's :func:`_shares`, None before it arrives."""
+    seen = len(given.view.classes)
+    return [_shares(given, place) if place < seen else None for place in _superclasses(stream)]
+
+
+def _shares(given: Answers, place: int) -> list[int] | None:
+    """Give the shares of a superclass's images of each kind and, last, of those given its label.
+
+    In thousandths; None where it has no images.
+    """
+    tree, view = given.hierarchy, given.view
+    mine = view.label_table[:, place][view.leaf]
+    if not mine.any():
+        return None
+    seen = np.array([tree.index(name) for name in view.classes])
+    to_come = ~np.isin(view.leaf[mine], seen)
+    family = tree.closure[seen, seen[place]]
+    named, targets = given.named[mine], view.label_table[view.leaf[mine]]
+    kinds = kinds_of(named, targets, family, place, to_come).mean(axis=1)
+    return [round(1000 * float(share)) for share in (*kinds, named[:, place].mean())]
+
+
+def _labels(given: Answers, rows: Ints) -> list[list[int] | None]:
+    """Give the labels named on each picked image, None while it is not asked about."""
+    place = np.searchsorted(given.view.rows, rows)
+    there = np.isin(rows, given.view.rows)
+    return [
+        np.flatnonzero(given.named[i]).tolist() if asked else None
+        for i, asked in zip(place, there, strict=True)
+    ]
+
+
+def _photos(stream: Stream, rows: Ints) -> list[list[int]]:
+    """Give each picked image's true labels, as places in the order of arrival."""
+    view = stream.test(len(stream) - 1)
+    leaf = view.leaf[np.searchsorted(view.rows, rows)]
+    return [np.flatnonzero(labels).tolist() for labels in view.label_table[leaf]]

@@ -1,0 +1,129 @@
+"""What a run says of the test images after a task, beside the truth."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from zipfile import BadZipFile, is_zipfile
+
+from polarbear.base.arrays import Bools
+from polarbear.base.errors import DataError
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.schedule import Schedule
+from polarbear.benchmark.stream import Stream, View
+from polarbear.named.registry import find, load
+from polarbear.report.options import known_hierarchy
+from polarbear.report.read.groups import Group, Run, Runs
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Labels named (n, s) for the test images ``view`` after a task, of the seen classes.
+
+    ``view.targets`` (n, s) is the truth; columns are ``view.classes``, in order of arrival.
+    """
+
+    run: Run
+    after: int
+    stream: Stream
+    view: View
+    named: Bools
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The benchmark's classes."""
+        return self.stream.hierarchy
+
+
+def answers(run: Run, after: int, root: str | Path | None = None) -> Answers:
+    """Give a run's predictions after a task of the benchmark with the images they are for.
+
+    ``root`` is the folder with the data (default: where the run found them). A run without
+    predictions, or data that are not here, is a ``DataError`` that says what is missing.
+    """
+    named = _predictions(run, after)
+    if named is None:
+        raise DataError(f"{run.path} has no predictions after task {after}")
+    stream = stream_of(run, root)
+    view = stream.test(run.moment(after))
+    if named.shape != (len(view), len(view.classes)):
+        raise DataError(
+            f"{run.path}: the predictions after task {after} are {named.shape}, but the data here "
+            f"have {len(view)} images of {len(view.classes)} classes: give --root of the run's data"
+        )
+    return Answers(run, after, stream, view, named)
+
+
+def comparable_runs(runs: Runs, *, damaged: bool = False) -> list[tuple[Group, Run]]:
+    """Give a run with predictions of each group, all of one class order.
+
+    The class order is the one that most groups have; groups without such a run are left out.
+    A run with a damaged file counts as one without predictions, unless ``damaged``.
+    """
+    kept = [(group, run) for group in runs.groups for run in group.runs if _kept(run)]
+    if not kept:
+        raise DataError("no run has kept its predictions")
+    known = known_hierarchy(runs.benchmark).number
+    kept = [(group, run) for group, run in kept if all(name in known for name in _arrival(run))]
+    if not kept:
+        raise DataError(f"the runs' classes are not those of {runs.benchmark} here")
+    having: dict[tuple[str, ...], dict[str, tuple[Group, Run]]] = {}
+    for group, run in kept:
+        groups = having.setdefault(_arrival(run), {})
+        if group.name not in groups and (damaged or _broken(run) is None):
+            groups[group.name] = (group, run)
+    most = max(having.values(), key=len)
+    if not most:
+        raise DataError(f"the predictions are damaged: {_broken(kept[0][1])}")
+    return list(most.values())
+
+
+def note_of_absent(runs: Runs, chosen: Iterable[tuple[Group, Run]]) -> str:
+    """Say which groups a figure of predictions is without."""
+    there = {group.name for group, _ in chosen}
+    absent = [group.title for group in runs.groups if group.name not in there]
+    return f" Without {', '.join(absent)}: no predictions for this order." if absent else ""
+
+
+def stream_of(run: Run, root: str | Path | None = None) -> Stream:
+    """Give the stream a run was trained on, with its images."""
+    if not run.classes:
+        raise DataError(f"{run.path} is a summary: it does not say which classes came when")
+    return _stream(run.benchmark, run.classes, str(root) if root is not None else run.root)
+
+
+@lru_cache(maxsize=16)
+def _stream(benchmark: str, classes: tuple[tuple[str, ...], ...], root: str | None) -> Stream:
+    known_hierarchy(benchmark)
+    published = {schedule.tasks: i for i, schedule in enumerate(find(benchmark).orders())}
+    if classes in published:
+        return load(benchmark, published[classes], root)
+    return load(benchmark, root=root, schedule=Schedule.of(classes))
+
+
+def _predictions(run: Run, after: int) -> Bools | None:
+    try:
+        return run.predictions(after)
+    except (OSError, EOFError, BadZipFile, KeyError, ValueError) as error:
+        # NumPy's own words recommend to unpickle what is no array.
+        raise DataError(
+            f"{run.path}: the predictions after task {after} are damaged ({type(error).__name__})"
+        ) from error
+
+
+def _kept(run: Run) -> bool:
+    return all(file.is_file() for file in _files(run))
+
+
+def _files(run: Run) -> list[Path]:
+    return [run.path / "predictions" / f"after_{run.moment(j)}.npz" for j in run.done]
+
+
+def _broken(run: Run) -> Path | None:
+    """Give the first file of predictions that is not whole, without reading what it holds."""
+    return next((file for file in _files(run) if not is_zipfile(file)), None)
+
+
+def _arrival(run: Run) -> tuple[str, ...]:
+    """Give the classes in their order of arrival, the same for joint training."""
+    return tuple(name for task in run.classes for name in task)

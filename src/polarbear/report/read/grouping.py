@@ -1,0 +1,99 @@
+"""Which runs belong together: one method, the same settings, any class order and seed."""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, replace
+from typing import Any
+
+from polarbear.methods.registry import METHODS
+from polarbear.report.read.groups import Group, Run
+from polarbear.settings.settings import Settings
+
+log = logging.getLogger("polarbear")
+
+#: Settings in which the runs of a group may differ: none of them makes another method.
+WITHIN = frozenset(
+    ("method", "benchmark", "order", "seed", "device", "graph", "compile", "keep_scores", "tasks")
+)
+SHORT = {"memory_per_class": "memory", "memory_total": "total memory", "decision": "decision"}
+
+
+def group_runs(runs: Iterable[Run]) -> tuple[Group, ...]:
+    """Give the groups, methods in the order of the registry."""
+    by_method: dict[str, list[Run]] = {}
+    for run in runs:
+        by_method.setdefault(run.method, []).append(run)
+    known = {name: place for place, name in enumerate(METHODS)}
+    order = sorted(by_method, key=lambda name: (known.get(name, len(known)), name))
+    groups = [group for method in order for group in _split(by_method[method])]
+    titles = Counter(group.title for group in groups)
+    return tuple(replace(group, alike=titles[group.title] > 1) for group in groups)
+
+
+def _split(runs: list[Run]) -> list[Group]:
+    """Split a method's runs by the settings in which they differ."""
+    given = [_settings(run) for run in runs]
+    differing = _differing(given)
+    parts: dict[str, tuple[dict[str, Any], list[Run]]] = {}
+    for run, settings in zip(runs, given, strict=True):
+        own = {key: settings[key] for key in differing if key in settings}
+        parts.setdefault(_name(run.method, own), (own, []))[1].append(run)
+    ordered = sorted(parts.items(), key=lambda part: [_rank(v) for v in part[1][0].values()])
+    return [_group(name, own, members) for name, (own, members) in ordered]
+
+
+def _group(name: str, own: dict[str, Any], runs: list[Run]) -> Group:
+    seen: dict[tuple[int | None, int | None], Run] = {}
+    for run in runs:
+        twin = seen.setdefault((run.order, run.seed), run)
+        if twin is not run:
+            log.warning(
+                "%s: %s and %s have the same order %s and seed %s; both count",
+                *(name, twin.path, run.path, run.order, run.seed),
+            )
+    members = sorted(runs, key=lambda run: (_rank(run.order), _rank(run.seed), str(run.path)))
+    return Group(name, runs[0].method, runs[0].benchmark, tuple(members), own)
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """Give a run's settings, flat; one an older version did not write has its default."""
+    if not run.settings:
+        return {}
+    defaults = {one.name: one.default for one in fields(Settings) if one.default is not MISSING}
+    given: Mapping[str, Any] = {**defaults, **run.settings}
+    flat = {key: value for key, value in given.items() if key != "options"}
+    flat |= {f"options.{key}": value for key, value in (given.get("options") or {}).items()}
+    return {key: value for key, value in flat.items() if key not in WITHIN}
+
+
+def _differing(given: list[dict[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for settings in given for key in settings)
+    written = {key: {json.dumps(s[key]) for s in given if key in s} for key in keys}
+    # An option that only some runs were given tells them apart, too.
+    absent = {key for key in keys if any(key not in s for s in given if s)}
+    return [key for key in keys if len(written[key]) > 1 or key in absent]
+
+
+def _name(method: str, own: Mapping[str, Any]) -> str:
+    # Without a total memory, the memory a class says it all.
+    told = {k: v for k, v in own.items() if not (k == "memory_total" and v is None)}
+    return "".join([method, *(f", {in_words(key, value)}" for key, value in told.items())])
+
+
+def in_words(key: str, value: Any) -> str:
+    """Give a setting as people write it.
+
+    >>> in_words("memory_per_class", None), in_words("options.top_k", 3)
+    ('memory all', 'top k 3')
+    """
+    shown = "all" if value is None and key == "memory_per_class" else value
+    return f"{SHORT.get(key, key.removeprefix('options.').replace('_', ' '))} {shown}"
+
+
+def _rank(value: Any) -> tuple[int, float, str]:
+    """Sort numbers before text, and None, which keeps all, last."""
+    if isinstance(value, (int, float)):
+        return (0, value, "")
+    return (2, 0.0, "") if value is None else (1, 0.0, str(value))

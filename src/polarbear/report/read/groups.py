@@ -1,0 +1,211 @@
+"""Runs, and groups of runs that differ in class order and seed alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polarbear.base.arrays import Bools, Floats
+from polarbear.base.errors import DataError, unknown_name
+from polarbear.base.names import readable
+from polarbear.report.read.paper import title
+from polarbear.runs.folder import RunFolder
+from polarbear.settings.settings import fits
+
+#: What kinds of values a run has, in its settings or beside them.
+KINDS: Mapping[str, Any] = {
+    "method": str,
+    "benchmark": str,
+    "order": int | None,
+    "seed": int | None,
+    "root": str | None,
+    "tasks": int | None,
+    "options": dict,
+}
+#: No score is as large; the squares of larger ones are infinite.
+LARGEST = 1e100
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run, finished or not, of a benchmark of T tasks.
+
+    ``scores`` has (T,) arrays and ``by_task`` (T, T) arrays by name, NaN where there is none;
+    a summary may have few of them. ``classes`` are the class names of each task, empty for a
+    summary. A ``joint`` run, of one task, has its scores at the benchmark's last task.
+    """
+
+    path: Path
+    method: str
+    benchmark: str
+    order: int | None
+    seed: int | None
+    scores: Mapping[str, Floats] = field(repr=False)
+    by_task: Mapping[str, Floats] = field(repr=False)
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    classes: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+    root: str | None = None
+    finished: bool = False
+    joint: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what no run says of itself: it comes from a damaged file."""
+        about = {name: getattr(self, name) for name in ("method", "benchmark", "order", "seed")}
+        for name, value in (*about.items(), ("root", self.root), *self.settings.items()):
+            if not fits(value, KINDS.get(name, Any)):
+                raise DataError(f"{self.path} is damaged: its {name} is {value!r:.100}")
+        if not all(isinstance(name, str) for task in self.classes for name in task):
+            raise DataError(f"{self.path} is damaged: not all of its classes have names")
+        for name, scores in (*self.scores.items(), *self.by_task.items()):
+            if np.any(np.abs(scores) > LARGEST):
+                raise DataError(f"{self.path} is damaged: it has infinite scores {name!r}")
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks of the benchmark."""
+        return len(self.scores["pw_jaccard"])
+
+    @property
+    def done(self) -> tuple[int, ...]:
+        """Tasks after which the run has scores."""
+        return tuple(int(j) for j in np.flatnonzero(~np.isnan(self.scores["pw_jaccard"])))
+
+    def moment(self, after: int) -> int:
+        """Give the number that a task of the benchmark has in the run's own folder."""
+        return 0 if self.joint else after
+
+    def predictions(self, after: int) -> Bools | None:
+        """Give the test predictions (n, s) after a task of the benchmark, or None."""
+        if after not in self.done:
+            return None
+        return RunFolder(self.path).predictions(self.moment(after))
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs of one method with the same settings, over class orders and seeds.
+
+    ``settings`` are those that tell the group from others of the method, such as
+    ``{"memory_per_class": 50}``. Means and standard deviations are over the runs that have the
+    score, so that unfinished runs count as far as they are. The deviation is the sample's
+    (n - 1), NaN for a single run. Groups that would look ``alike``, of two classes of one name, are
+    shown by their whole names.
+    """
+
+    name: str
+    method: str
+    benchmark: str
+    runs: tuple[Run, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    alike: bool = False
+
+    @property
+    def count(self) -> int:
+        """Number of runs."""
+        return len(self.runs)
+
+    @property
+    def title(self) -> str:
+        """Name for people: ``ER``, ``ER, memory 50``."""
+        if self.alike:
+            return readable(self.name, 400)
+        return title(self.method) + readable(self.name.removeprefix(self.method), 400)
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks of the benchmark."""
+        return self.runs[0].tasks
+
+    @cached_property
+    def score_names(self) -> tuple[str, ...]:
+        """Names of the scores that any run has."""
+        return tuple(dict.fromkeys(name for run in self.runs for name in run.scores))
+
+    def mean(self, score: str) -> Floats:
+        """Give the mean of a score after each task: (T,)."""
+        return _mean(self._stack(score))
+
+    def std(self, score: str) -> Floats:
+        """Give the standard deviation of a score after each task: (T,)."""
+        return _std(self._stack(score))
+
+    def counts(self, score: str = "pw_jaccard") -> tuple[int, ...]:
+        """Give how many runs have a score after each task: (T,)."""
+        return tuple(int(n) for n in _count(self._stack(score)))
+
+    def by_task_mean(self, score: str = "pw_jaccard") -> Floats:
+        """Give the mean of R_jk: after task j (row) on the images of task k (column): (T, T)."""
+        return _mean(self._stack_by_task(score))
+
+    def by_task_std(self, score: str = "pw_jaccard") -> Floats:
+        """Give the standard deviation of R_jk: (T, T)."""
+        return _std(self._stack_by_task(score))
+
+    def _stack(self, score: str) -> Floats:
+        absent = np.full(self.tasks, np.nan)
+        return np.stack([run.scores.get(score, absent) for run in self.runs])
+
+    def _stack_by_task(self, score: str) -> Floats:
+        absent = np.full((self.tasks, self.tasks), np.nan)
+        return np.stack([run.by_task.get(score, absent) for run in self.runs])
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """What a report is about: groups of runs on one benchmark (a name with version)."""
+
+    benchmark: str
+    groups: tuple[Group, ...]
+    split: str = "test"
+
+    @property
+    def count(self) -> int:
+        """Number of runs in all groups."""
+        return sum(group.count for group in self.groups)
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks of the benchmark."""
+        return self.groups[0].tasks
+
+    @property
+    def last(self) -> int:
+        """The last task that all groups have scores for; that any has, where there is none."""
+        there = ~np.isnan([group.mean("pw_jaccard") for group in self.groups])
+        common = np.flatnonzero(there.all(axis=0))
+        return int(common[-1] if common.size else np.flatnonzero(there.any(axis=0))[-1])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the groups."""
+        return tuple(group.name for group in self.groups)
+
+    def group(self, name: str) -> Group:
+        """Give a group by its name."""
+        for group in self.groups:
+            if name == group.name:
+                return group
+        raise unknown_name("group of runs", name, self.names)
+
+
+def _count(stack: Floats) -> Floats:
+    counts: Floats = np.sum(~np.isnan(stack), axis=0, dtype=np.float64)
+    return counts
+
+
+def _mean(stack: Floats) -> Floats:
+    # Not nanmean, which warns where no run has a value.
+    count, mean = _count(stack), np.full(stack.shape[1:], np.nan)
+    np.divide(np.nansum(stack, axis=0), count, out=mean, where=count > 0)
+    return mean
+
+
+def _std(stack: Floats) -> Floats:
+    count, variance = _count(stack), np.full(stack.shape[1:], np.nan)
+    squares = np.nansum((stack - _mean(stack)) ** 2, axis=0)
+    np.divide(squares, count - 1, out=variance, where=count > 1)
+    deviation: Floats = np.sqrt(variance)
+    return deviation

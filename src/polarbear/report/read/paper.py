@@ -1,0 +1,80 @@
+"""The paper's own numbers, and how it writes the names of methods."""
+
+import csv
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
+
+import numpy as np
+
+from polarbear.base.arrays import Floats, frozen
+from polarbear.base.names import readable
+from polarbear.named.registry import PUBLISHED
+
+#: Our name of a method → the name people know it by.
+TITLES = MappingProxyType(
+    {
+        "finetune": "finetune",
+        "er": "ER",
+        "er-infinite": "ER-infinite",
+        "mask-seen": "mask-seen",
+        "agem": "A-GEM",
+        "icarl-cnn": "iCaRL-CNN",
+        "icarl-norm": "iCaRL-norm",
+        "lucir": "LUCIR",
+        "joint": "joint",
+        "incremental-joint": "incremental joint",
+    }
+)
+
+#: Methods that see complete labels or keep every image; the paper sets them apart, too.
+BOUNDS = frozenset({"joint", "incremental-joint", "er-infinite"})
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """A method's R_j (pw-JS on test images) as the paper prints it: (T,) each, NaN for none."""
+
+    method: str
+    mean: Floats = field(repr=False)
+    std: Floats = field(repr=False)
+
+
+def title(method: str) -> str:
+    """Give a method's name as people write it.
+
+    >>> title("icarl-norm"), title("package.module:Mine")
+    ('iCaRL-norm', 'Mine')
+    """
+    return TITLES.get(method) or readable(method.rpartition(":")[2])
+
+
+@cache
+def paper_results(benchmark: str) -> dict[str, Published]:
+    """Give the paper's table for a benchmark by our names of methods; empty where it has none.
+
+    >>> paper_results("iirc-cifar-v1")["er"].mean[[0, 21]].tolist()
+    [0.72, 0.13]
+    """
+    file = PUBLISHED / "paper" / f"{benchmark.removesuffix('-v1')}.csv"
+    if not file.is_file():
+        return {}
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    tasks = 1 + max(int(row["task"]) for row in rows)
+    return {name: _published(name, rows, tasks) for name in TITLES if _rows_of(name, rows)}
+
+
+def _rows_of(method: str, rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    def plain(name: str) -> str:
+        return name.replace("-", "").replace(" ", "").lower()
+
+    return [row for row in rows if plain(row["method"]) == plain(method)]
+
+
+def _published(method: str, rows: list[dict[str, str]], tasks: int) -> Published:
+    mean, std = np.full(tasks, np.nan), np.full(tasks, np.nan)
+    for row in _rows_of(method, rows):
+        mean[int(row["task"])] = float(row["pw_js_mean"])
+        std[int(row["task"])] = float(row["pw_js_std"])
+    return Published(method, frozen(mean), frozen(std))

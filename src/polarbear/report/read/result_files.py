@@ -1,0 +1,98 @@
+"""Read one result summary: a small JSON file with the scores of one finished run."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polarbear.base.arrays import Floats, frozen
+from polarbear.base.errors import DataError, PolarbearError
+from polarbear.named.registry import find
+from polarbear.report.read.groups import Run
+from polarbear.score.evaluate import SCORE_NAMES
+from polarbear.score.table import BY_TASK
+from polarbear.settings.settings import fits
+
+#: Where a summary has R_j, by split.
+R_KEYS = {"test": "r", "post_valid": "r_valid"}
+#: Of so many tasks a run's two tables by task have 144 MB; a class of ImageNet a task makes 1,083.
+MOST_TASKS = 3000
+
+
+def read_summary(file: Path, split: str) -> Run:
+    """Read a file ``<benchmark>/<method>/order-<n>.json``; what it does not say, its path does."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or not isinstance(content.get("r"), list):
+        raise DataError(f"{file} is no result summary: it has no list 'r' of scores R_j")
+    tasks = some_tasks(len(content["r"]))
+    scores, by_task = empty(tasks, ("pw_jaccard",))
+    if content.get(R_KEYS[split]) is not None:
+        scores["pw_jaccard"] = _array(content[R_KEYS[split]], (tasks,))
+    if split == "test":
+        scores |= _other_scores(content, tasks)
+        if content.get("r_jk") is not None:
+            by_task["pw_jaccard"] = _array(content["r_jk"], (tasks, tasks))
+    return Run(
+        file,
+        content.get("method", file.parent.name),
+        benchmark_id(content.get("benchmark", file.parent.parent.name)),
+        content.get("order"),
+        content.get("seed"),
+        frozen_all(scores),
+        frozen_all(by_task),
+        content.get("settings", {}),
+        finished=True,
+    )
+
+
+def _other_scores(content: Mapping[str, Any], tasks: int) -> dict[str, Floats]:
+    """Give the scores that stand beside ``r`` or together under ``scores``."""
+    given = {**content, **(content.get("scores") or {})}
+    names = {name: name for name in SCORE_NAMES} | {"r_top1": "pw_jaccard/top1"}
+    return {
+        name: _array(given[key], (tasks,))
+        for key, name in names.items()
+        if isinstance(given.get(key), list)
+    }
+
+
+def _array(values: Any, shape: tuple[int, ...]) -> Floats:
+    array = np.array(values, dtype=object)
+    if array.shape != shape:
+        raise ValueError(f"scores of shape {array.shape} for {shape[0]} tasks")
+    # NumPy would read text and yes or no as numbers, too; it reads null as NaN.
+    if not all(fits(value, float | None) for value in array.flat):
+        raise ValueError("scores that are no numbers")
+    return array.astype(np.float64)
+
+
+def some_tasks(number: int) -> int:
+    """Give the number of tasks, unless their tables would take all of the memory."""
+    if number > MOST_TASKS:
+        raise DataError(f"{number} tasks are too many: at most {MOST_TASKS} can be reported on")
+    return number
+
+
+def empty(tasks: int, names: Iterable[str]) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Give scores (T,) and tables by task (T, T) in which everything is still missing."""
+    scores = {name: np.full(tasks, np.nan) for name in names}
+    return scores, {name: np.full((tasks, tasks), np.nan) for name in BY_TASK}
+
+
+def frozen_all(arrays: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Give the arrays, made read-only."""
+    return {name: frozen(array) for name, array in arrays.items()}
+
+
+def benchmark_id(name: str) -> str:
+    """Give a benchmark's name with its version; one that is not registered keeps its name.
+
+    >>> benchmark_id("iirc-cifar"), benchmark_id("mine")
+    ('iirc-cifar-v1', 'mine')
+    """
+    try:
+        return find(name).id
+    except PolarbearError:
+        return name

@@ -1,0 +1,174 @@
+"""Read run folders and result summaries, and group them by method and settings.
+
+A run folder is any folder with a ``manifest.json``. A summary is a file
+``<benchmark>/<method>/order-<n>.json`` with at least ``r``, the scores R_j after each task.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from polarbear.base.errors import DataError, PolarbearError, unknown_name
+from polarbear.base.names import one_line
+from polarbear.benchmark.schedule import Schedule
+from polarbear.report.read.grouping import group_runs
+from polarbear.report.read.groups import Group, Run, Runs
+from polarbear.report.read.result_files import (
+    benchmark_id,
+    empty,
+    frozen_all,
+    read_summary,
+    some_tasks,
+)
+from polarbear.runs.folder import RunFolder
+from polarbear.score.evaluate import SPLITS
+
+__all__ = ["Group", "Run", "Runs", "read_run", "read_runs", "reading"]
+
+log = logging.getLogger("polarbear")
+
+
+def read_runs(paths: str | Path | Iterable[str | Path], *, split: str = "test") -> Runs:
+    """Read the runs at or below the given folders and group them.
+
+    ``split`` chooses the scores: of test or of post-task validation images. Unfinished runs give
+    the tasks they have; what cannot be read is left out with a warning in the log.
+    """
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    roots = [Path(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
+    for root in roots:
+        if not root.exists():
+            raise DataError(f"there is no folder {root}: `polarbear run METHOD` makes one")
+    runs = [run for file in _files(roots) if (run := _read(file, split)) is not None]
+    if not runs:
+        where = f" in {', '.join(map(str, roots))}" if roots else ""
+        raise DataError(
+            f"there is no run with scores{where}: give folders that `polarbear run` has made, or "
+            "one above them"
+        )
+    benchmark = _one_benchmark(runs)
+    return Runs(benchmark, group_runs(_same_tasks(runs)), split)
+
+
+def _files(roots: Iterable[Path]) -> Iterator[Path]:
+    """Go through the manifests and summaries, each once."""
+    found = (file for root in roots for file in _below(root))
+    yield from {file.resolve(): file for file in found}.values()
+
+
+def _below(root: Path) -> Iterator[Path]:
+    if root.is_file():
+        yield root
+        return
+    for folder, below, names in os.walk(root):
+        if "manifest.json" in names:
+            # What is inside a run folder is the run's own.
+            below.clear()
+            yield Path(folder, "manifest.json")
+            continue
+        below.sort()
+        yield from (Path(folder, name) for name in sorted(names) if _is_summary(name))
+
+
+def _is_summary(name: str) -> bool:
+    return name.startswith("order-") and name.endswith(".json")
+
+
+def _read(file: Path, split: str) -> Run | None:
+    """Give a run, or None with a warning for one that is damaged or has nothing to show."""
+    try:
+        is_run = file.name == "manifest.json"
+        run = read_run(file.parent, split) if is_run else _read_summary(file, split)
+    except PolarbearError as error:
+        log.warning("left out: %s", one_line(str(error)))
+        return None
+    if not run.done:
+        log.warning("left out: %s has no %s scores yet", run.path, split)
+        return None
+    return run
+
+
+def read_run(path: Path, split: str = "test") -> Run:
+    """Read a run folder, finished or not; one that is not whole is an error that names it."""
+    folder = RunFolder(path)
+    with reading(path):
+        manifest = folder.manifest()
+        settings, classes = manifest["settings"], Schedule.of(manifest["classes"]).tasks
+        some_tasks(len(classes))
+        table = folder.table(split)
+        return Run(
+            path,
+            settings["method"],
+            benchmark_id(settings["benchmark"]),
+            settings.get("order"),
+            settings.get("seed"),
+            frozen_all(table.scores),
+            frozen_all(table.by_task),
+            settings,
+            classes,
+            manifest.get("root"),
+            folder.finished,
+        )
+
+
+def _read_summary(file: Path, split: str) -> Run:
+    with reading(file):
+        return read_summary(file, split)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what damaged files do to whoever reads them into an error that names the run."""
+    try:
+        yield
+    except PolarbearError as error:
+        if str(path) in str(error):
+            raise
+        raise DataError(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    except Exception as error:  # there are as many kinds as ways to damage a file
+        raise DataError(f"{path} is damaged ({type(error).__name__}: {error})") from error
+
+
+def _one_benchmark(runs: list[Run]) -> str:
+    homes: dict[str, list[Path]] = {}
+    for run in runs:
+        homes.setdefault(run.benchmark, []).append(run.path)
+    if len(homes) == 1:
+        return runs[0].benchmark
+    lines = [
+        f"\n  {name}: " + ", ".join(map(str, paths[:3])) + _more(len(paths) - 3)
+        for name, paths in sorted(homes.items())
+    ]
+    raise DataError(
+        "these runs are of different benchmarks, and a report is about one:"
+        + "".join(lines)
+        + "\nGive the folders of one benchmark at a time"
+    )
+
+
+def _more(number: int) -> str:
+    return f" and {number} more" if number > 0 else ""
+
+
+def _same_tasks(runs: list[Run]) -> list[Run]:
+    """Give every run the benchmark's number of tasks; joint training stands at the last."""
+    tasks = max(run.tasks for run in runs)
+    return [run if run.tasks == tasks else _stretched(run, tasks) for run in runs]
+
+
+def _stretched(run: Run, tasks: int) -> Run:
+    joint = run.tasks == 1
+    begin = tasks - 1 if joint else 0
+    scores, by_task = empty(tasks, run.scores)
+    for name, values in run.scores.items():
+        scores[name][begin : begin + run.tasks] = values
+    for name, table in run.by_task.items():
+        if not joint:
+            by_task[name][: run.tasks, : run.tasks] = table
+    return replace(run, scores=frozen_all(scores), by_task=frozen_all(by_task), joint=joint)

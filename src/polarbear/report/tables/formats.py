@@ -1,0 +1,157 @@
+"""A table and its three forms: Markdown, LaTeX (booktabs) and CSV."""
+
+import csv
+import io
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from polarbear.base.names import one_line
+
+#: Characters that mean something in LaTeX, and how to write them.
+LATEX = MappingProxyType(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{sign: "\\" + sign for sign in "&%$#_{}"},
+        "±": r"$\pm$",
+        "÷": r"$\div$",
+        "–": "--",
+        # Without a font's help, these print as other signs.
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+    }
+)
+
+#: Lines that a table on one page may have.
+PAGE_OF_LINES = 50
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a table, and whether it is one of the best."""
+
+    text: str
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a name, which is that of its files; ``records`` is what its CSV holds."""
+
+    name: str
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    records: tuple[tuple[object, ...], ...] = field(default=(), repr=False)
+
+    def markdown(self) -> str:
+        """Give the table as Markdown, with the caption above it."""
+        lines = [self.head, ("---",) + ("---:",) * (len(self.head) - 1)]
+        lines += [tuple(_bold(cell, "**{}**") for cell in row) for row in self.rows]
+        body = "\n".join("| " + " | ".join(_pipes(text) for text in line) + " |" for line in lines)
+        return f"{one_line(self.caption)}\n\n{body}\n"
+
+    def latex(self) -> str:
+        """Give the table as LaTeX, made to fit: a wide one shrinks, a long one breaks."""
+        lines = [
+            _latex_line(_bold(Cell(latex_text(c.text), c.bold), r"\textbf{{{}}}") for c in row)
+            for row in self.rows
+        ]
+        head = _latex_line(map(latex_text, self.head))
+        columns = "l" + "r" * (len(self.head) - 1)
+        caption, label = rf"\caption{{{latex_text(self.caption)}}}", rf"\label{{tab:{self.name}}}"
+        if len(lines) > PAGE_OF_LINES:
+            return "\n".join(_over_pages(columns, caption, label, head, lines))
+        return "\n".join(_on_a_page(columns, caption, label, head, lines))
+
+    def csv(self) -> str:
+        """Give the table's numbers in full, one a line where there are several in a cell."""
+        out = io.StringIO()
+        cells = [self.head, *(tuple(cell.text for cell in row) for row in self.rows)]
+        lines = ([_no_formula(cell) for cell in line] for line in self.records or cells)
+        csv.writer(out, lineterminator="\n").writerows(lines)
+        return out.getvalue()
+
+
+def _on_a_page(columns: str, caption: str, label: str, head: str, lines: list[str]) -> list[str]:
+    """Give a floating table that is at most as wide as the text."""
+    return [
+        "% needs the packages booktabs and graphicx",
+        r"\begin{table}",
+        r"\centering",
+        caption,
+        label,
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        head,
+        r"\midrule",
+        *lines,
+        r"\bottomrule",
+        r"\end{tabular}}",
+        r"\end{table}",
+        "",
+    ]
+
+
+def _over_pages(columns: str, caption: str, label: str, head: str, lines: list[str]) -> list[str]:
+    """Give a table that goes on over pages, its head on each; small, as it cannot be scaled."""
+    return [
+        "% needs the packages booktabs and longtable",
+        r"\begingroup\scriptsize\setlength{\tabcolsep}{3pt}",
+        rf"\begin{{longtable}}{{{columns}}}",
+        rf"{caption} {label} \\",
+        *(r"\toprule", head, r"\midrule", r"\endfirsthead"),
+        *(r"\toprule", head, r"\midrule", r"\endhead"),
+        *(r"\bottomrule", r"\endfoot"),
+        *lines,
+        r"\end{longtable}",
+        r"\endgroup",
+        "",
+    ]
+
+
+def latex_text(text: str) -> str:
+    r"""Write text so that LaTeX prints it as it is.
+
+    >>> latex_text("50 % of r_jk")
+    '50 \\% of r\\_jk'
+    """
+    return re.sub(".", lambda sign: LATEX.get(sign[0], sign[0]), one_line(text))
+
+
+def save_table(table: Table, folder: Path) -> list[Path]:
+    """Write a table in its three forms; give the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    forms = {"md": table.markdown(), "tex": table.latex(), "csv": table.csv()}
+    files = [folder / f"{table.name}.{form}" for form in forms]
+    for file, text in zip(files, forms.values(), strict=True):
+        file.write_text(text, encoding="utf-8", newline="\n")
+    return files
+
+
+def _bold(cell: Cell, form: str) -> str:
+    return form.format(cell.text) if cell.bold else cell.text
+
+
+def _pipes(text: str) -> str:
+    return one_line(text).replace("|", r"\|")
+
+
+def _latex_line(cells: Iterable[str]) -> str:
+    """Give a row; after the one before it, a bracket or an asterisk would be an argument."""
+    line = " & ".join(cells)
+    return ("{}" if line.lstrip().startswith(("[", "*")) else "") + line + r" \\"
+
+
+def _no_formula(cell: object) -> object:
+    """Give a cell of a CSV file; text that a spreadsheet would work out is marked as text."""
+    if not isinstance(cell, str):
+        return cell
+    text = one_line(cell)
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text

@@ -1,0 +1,190 @@
+"""Tables of results: by task as in the paper's appendix, beside the paper's, and every last score.
+
+In a row of results the best mean is bold, and every mean that is less than one standard deviation
+of the best one's runs away: so near, another draw of orders could turn the two round. With one run
+there is no deviation and only the best is bold. Methods that see complete labels or keep every
+image (joint, incremental joint, ER-infinite) are bounds: they stand last and are not compared.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from polarbear.base.arrays import Floats
+from polarbear.report.figures.curves import average, caption, own_images
+from polarbear.report.read.groups import Group, Runs
+from polarbear.report.read.paper import BOUNDS, paper_results, title
+from polarbear.report.tables.formats import Cell, Table
+
+Series = Callable[[Group], tuple[Floats, Floats]]
+Pair = tuple[float, float]
+
+#: Scores of the table of last scores, with their heads.
+LAST = {
+    "pw_jaccard": "pw-JS",
+    "jaccard": "Jaccard",
+    "exact_match": "exact match",
+    "pw_jaccard/superclass": "superclasses",
+    "pw_jaccard/subclass": "subclasses",
+    "implication": "implication",
+    "sibling_error": "sibling error",
+    "late_recall": "late recall",
+    "label_ratio": "labels ÷ true",
+}
+LOWER_IS_BETTER = ("sibling_error",)
+NOT_COMPARED = ("label_ratio",)
+RULE = (
+    "Bold: the best mean and those less than one of its standard deviations away; bounds (complete "
+    "labels or every image kept) are not compared."
+)
+
+
+def result_tables(runs: Runs, *, paper: bool = False) -> list[Table]:
+    """Give R_j by pw-JS and by Jaccard, R_jj, and every score after the last task."""
+    wanted: tuple[tuple[str, str, Series], ...] = (
+        ("results-pw-js", "Average pw-JS after each task", average("pw_jaccard")),
+        ("results-jaccard", "Average Jaccard similarity after each task", average("jaccard")),
+        ("results-per-task", "pw-JS on each task's images right after it", own_images),
+    )
+    tables = [by_task(runs, name, what, series) for name, what, series in wanted]
+    if paper and (beside := beside_paper(runs)) is not None:
+        tables.append(beside)
+    return [*(table for table in tables if table.rows), last_scores(runs)]
+
+
+def by_task(runs: Runs, name: str, what: str, series: Series) -> Table:
+    """Give a score after each task, a column a method, as ``mean (std)``."""
+    groups = _bounds_last(g for g in runs.groups if not np.isnan(series(g)[0]).all())
+    numbers = [series(group) for group in groups]
+    rows = []
+    for task in range(runs.tasks):
+        pairs = [(float(mean[task]), float(std[task])) for mean, std in numbers]
+        if not all(math.isnan(mean) for mean, _ in pairs):
+            rows.append((Cell(str(task)), *cells(pairs, _compared(groups))))
+    head = ("task", *(group.title for group in groups))
+    return Table(
+        name, f"{caption(runs, what)} {RULE}", head, tuple(rows), _records(groups, numbers)
+    )
+
+
+def beside_paper(runs: Runs) -> Table | None:
+    """Give our R_j and the paper's side by side; None where they have no method in common."""
+    published = paper_results(runs.benchmark)
+    groups = [group for group in runs.groups if group.method in published]
+    if not groups:
+        return None
+    rows = []
+    for task in range(runs.tasks):
+        row = [Cell(str(task))]
+        for group in groups:
+            ours = (float(group.mean("pw_jaccard")[task]), float(group.std("pw_jaccard")[task]))
+            one = published[group.method]
+            theirs = (float(one.mean[task]), float(one.std[task]))
+            row += [Cell(mean_std(*ours)), Cell(mean_std(*theirs))]
+        rows.append(tuple(row))
+    pairs = [(group.title, f"{title(group.method)}, paper") for group in groups]
+    words = f"{caption(runs, 'Average pw-JS after each task')} Beside ours, the paper's."
+    head = ("task", *(name for pair in pairs for name in pair))
+    return Table("results-beside-paper", words, head, tuple(rows), _records_beside(groups))
+
+
+def _records_beside(groups: Sequence[Group]) -> tuple[tuple[object, ...], ...]:
+    """Give a line a task and method: our numbers in full, the paper's as it prints them."""
+    lines: list[tuple[object, ...]] = [
+        ("task", "method", "mean", "std", "runs", "paper mean", "paper std")
+    ]
+    for group in groups:
+        mean, std, counts = group.mean("pw_jaccard"), group.std("pw_jaccard"), group.counts()
+        theirs = paper_results(group.benchmark)[group.method]
+        for task in range(group.tasks):
+            pair = [full(float(x[task])) for x in (mean, std)]
+            beside = [full(float(x[task])) for x in (theirs.mean, theirs.std)]
+            lines.append((task, group.name, *pair, counts[task], *beside))
+    return tuple(lines)
+
+
+def last_scores(runs: Runs) -> Table:
+    """Give every score after the last task that all groups have come to, a line a method."""
+    last, groups = runs.last, _bounds_last(runs.groups)
+    pairs = {
+        name: [(float(g.mean(name)[last]), float(g.std(name)[last])) for g in groups]
+        for name in LAST
+    }
+    there = [n for n in LAST if not all(math.isnan(mean) for mean, _ in pairs[n])]
+    columns = [
+        cells(
+            pairs[name],
+            [] if name in NOT_COMPARED else _compared(groups),
+            lower=name in LOWER_IS_BETTER,
+        )
+        for name in there
+    ]
+    rows = [
+        (Cell(group.title), Cell(str(group.count)), *(column[i] for column in columns))
+        for i, group in enumerate(groups)
+    ]
+    records: list[tuple[object, ...]] = [("method", "runs", "task", "score", "mean", "std")]
+    for name in there:
+        for group, (mean, std) in zip(groups, pairs[name], strict=True):
+            records.append((group.name, group.count, last, name, full(mean), full(std)))
+    head = ("method", "runs", *(LAST[name] for name in there))
+    words = f"{caption(runs, f'Scores after task {last}')} {RULE}"
+    return Table("last-scores", words, head, tuple(rows), tuple(records))
+
+
+def mean_std(mean: float, std: float) -> str:
+    """Write a mean and its standard deviation as the paper does.
+
+    >>> mean_std(0.7249, 0.0391), mean_std(0.5, float("nan")), mean_std(float("nan"), 0.1)
+    ('0.72 (0.039)', '0.50', '–')
+    """
+    if math.isnan(mean):
+        return "–"
+    return f"{mean:.2f}" if math.isnan(std) else f"{mean:.2f} ({std:.3f})"
+
+
+def cells(pairs: Sequence[Pair], compared: Sequence[int], *, lower: bool = False) -> list[Cell]:
+    """Write a row; bold what is best within noise among the compared places.
+
+    >>> [c.bold for c in cells([(0.5, 0.02), (0.49, 0.3), (0.4, 0.2), (0.9, 0.0)], [0, 1, 2])]
+    [True, True, False, False]
+    """
+    best = best_within_noise([pairs[i] for i in compared], lower=lower)
+    bold = {place for place, good in zip(compared, best, strict=True) if good}
+    return [Cell(mean_std(*pair), i in bold) for i, pair in enumerate(pairs)]
+
+
+def best_within_noise(pairs: Sequence[Pair], *, lower: bool = False) -> list[bool]:
+    """Say which means are best, or less than the best one's standard deviation away."""
+    means = [-mean if lower else mean for mean, _ in pairs]
+    if all(math.isnan(mean) for mean in means):
+        return [False] * len(means)
+    top = max(range(len(means)), key=lambda i: -math.inf if math.isnan(means[i]) else means[i])
+    noise = 0.0 if math.isnan(pairs[top][1]) else pairs[top][1]
+    return [mean == means[top] or means[top] - mean < noise for mean in means]
+
+
+def full(value: float) -> object:
+    """Give a number for a CSV file in full, and nothing for NaN."""
+    return "" if math.isnan(value) else round(float(value), 6)
+
+
+def _bounds_last(groups: Iterable[Group]) -> list[Group]:
+    return sorted(groups, key=lambda group: group.method in BOUNDS)
+
+
+def _compared(groups: Sequence[Group]) -> list[int]:
+    return [i for i, group in enumerate(groups) if group.method not in BOUNDS]
+
+
+def _records(
+    groups: Sequence[Group], numbers: Sequence[tuple[Floats, Floats]]
+) -> tuple[tuple[object, ...], ...]:
+    """Give a line a task and method, as the paper's own files have them."""
+    lines: list[tuple[object, ...]] = [("task", "method", "mean", "std", "runs")]
+    for group, (mean, std) in zip(groups, numbers, strict=True):
+        counts = group.counts()
+        for task in np.flatnonzero(~np.isnan(mean)):
+            lines.append((int(task), group.name, full(mean[task]), full(std[task]), counts[task]))
+    return tuple(lines)

@@ -1,0 +1,169 @@
+"""A run folder from a training loop of your own, as the engine writes one.
+
+Two calls beside the loop, and ``polarbear runs`` and the report show it among the engine's runs:
+
+    folder = start_run("runs/mine", stream, method="my-loop", seed=0)
+    for task in stream:
+        ...
+        evaluator.add(after=task.index, predictions=named)
+        write_scores(folder, evaluator, after=task.index, predictions=named)
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polarbear.base.arrays import Bools
+from polarbear.base.errors import PolarbearError, PredictionError
+from polarbear.benchmark.stream import Stream
+from polarbear.named.registry import benchmarks
+from polarbear.runs.environment import environment
+from polarbear.runs.folder import RunError, RunFolder, plain
+from polarbear.score.evaluate import Evaluator
+from polarbear.score.metrics import as_labels
+
+#: Frameworks whose version is noted where the loop has imported them.
+FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "flax", "avalanche")
+
+
+def start_run(
+    path: str | Path,
+    stream: Stream,
+    *,
+    method: str,
+    seed: int = 0,
+    tasks: int | None = None,
+    device: str = "cpu",
+    **options: Any,
+) -> RunFolder:
+    """Make a run folder for a loop of your own; an existing run is never overwritten.
+
+    ``method`` is the name it is shown under, ``tasks`` how many tasks it goes through (default:
+    all), ``options`` whatever else decides what it does: epochs, learning rate, memory; paths are
+    kept as text. The benchmark and its order are the stream's. A loop that was stopped goes on with
+    ``RunFolder.open(path)``, after the last task that has scores there.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from polarbear import Evaluator, load
+    >>> stream = load("iirc-shapes")
+    >>> evaluator, named = Evaluator(stream), stream.test(after=0).targets
+    >>> with TemporaryDirectory() as place:
+    ...     folder = start_run(f"{place}/oracle", stream, method="oracle", tasks=1)
+    ...     score = evaluator.add(after=0, predictions=named)["pw_jaccard"]
+    ...     write_scores(folder, evaluator, after=0, predictions=named)
+    ...     float(folder.table().r[0]), folder.finished
+    (1.0, True)
+    """
+    _refuse_what_the_stream_says(options, stream)
+    settings = {
+        "method": method,
+        "benchmark": _benchmark(stream),
+        "order": stream.order,
+        "seed": seed,
+        "tasks": tasks,
+        "decision": "own",
+        "options": {name: _as_kept(name, value) for name, value in options.items()},
+    }
+    manifest = {
+        "settings": settings,
+        "root": None,
+        "classes": [list(task) for task in stream.schedule.tasks],
+        "data": stream.source.checksum if stream.source else "",
+        "environment": environment() | _frameworks() | {"device": device, "precision": None},
+        "threads": None,
+    }
+    return RunFolder.create(path, manifest)
+
+
+def write_scores(
+    folder: RunFolder, evaluator: Evaluator, after: int, predictions: object = None
+) -> None:
+    """Write what an evaluator has found after a task; the run is finished with its last task.
+
+    Test ``predictions`` (n, s), where given, are kept too, for confusion matrices and other
+    scores later.
+    """
+    table = evaluator.table
+    if not 0 <= after < len(table.r) or np.isnan(table.r[after]):
+        raise PredictionError(
+            f"the evaluator has no scores after task {after}: "
+            f"call evaluator.add(after={after}, predictions=…) first"
+        )
+    done = _scored(folder, table.split)
+    if after in done:
+        _finish_if_last(folder, table.split, done)  # a killed process may not have come to it
+        raise RunError(f"{folder.path} has its {table.split} scores after task {after} already")
+    keep = table.split == "test" and predictions is not None
+    kept = _fitting(predictions, evaluator, after) if keep else None
+    if kept is not None:  # first: a task with a line is never written again
+        folder.save_predictions(after, kept)
+    folder.append(
+        "scores",
+        {
+            "after": after,
+            "split": table.split,
+            "scores": {name: values[after] for name, values in table.scores.items()},
+            "by_task": {name: rows[after, : after + 1] for name, rows in table.by_task.items()},
+        },
+    )
+    _finish_if_last(folder, table.split, {*done, after})
+
+
+def _refuse_what_the_stream_says(options: Mapping[str, Any], stream: Stream) -> None:
+    for name, value in {"benchmark": _benchmark(stream), "order": stream.order}.items():
+        if name in options:
+            raise PolarbearError(
+                f"leave {name}={options[name]!r} out: the stream says it itself, its {name} is "
+                f"{value!r}. polarbear.load(name, order=…) gives a stream of another one"
+            )
+
+
+def _as_kept(name: str, value: object) -> Any:
+    """Give an option as the manifest has it."""
+    try:
+        return json.loads(json.dumps(plain(value), default=os.fspath))
+    except (TypeError, ValueError) as error:
+        raise PolarbearError(
+            f"the option {name}={value!r} cannot be kept: give numbers, texts, paths, None, or "
+            "lists and dicts of them"
+        ) from error
+
+
+def _fitting(predictions: object, evaluator: Evaluator, after: int) -> Bools:
+    named, view = as_labels(predictions), evaluator.view(after)
+    if named.shape != (len(view), len(view.classes)):
+        raise PredictionError(
+            f"predictions to keep must be {(len(view), len(view.classes))}, those given to "
+            f"evaluator.add; what came is {named.shape}"
+        )
+    return named
+
+
+def _scored(folder: RunFolder, split: str) -> set[int]:
+    return set(np.flatnonzero(~np.isnan(folder.table(split).r)).tolist())
+
+
+def _finish_if_last(folder: RunFolder, split: str, done: set[int]) -> None:
+    manifest = folder.manifest()
+    tasks = manifest["settings"]["tasks"] or len(manifest["classes"])
+    if split == "test" and done >= set(range(tasks)) and not folder.finished:
+        began = (folder.path / "manifest.json").stat().st_mtime
+        folder.finish({"tasks": tasks, "seconds": time.time() - began})
+
+
+def _benchmark(stream: Stream) -> str:
+    """Name a registered benchmark as the engine does, without its version."""
+    return {b.id: b.name for b in benchmarks()}.get(stream.name, stream.name)
+
+
+def _frameworks() -> dict[str, str | None]:
+    """Give versions of what the loop has imported; the engine's own always has an entry."""
+    loaded = {name: sys.modules[name] for name in FRAMEWORKS if name in sys.modules}
+    versions = {name: getattr(module, "__version__", None) for name, module in loaded.items()}
+    return {"torch": None, **versions}

@@ -1,0 +1,134 @@
+"""A finished run as one small JSON file, for results that are kept and compared."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polarbear.base.errors import PolarbearError
+from polarbear.base.names import file_name
+from polarbear.benchmark.stream import Stream
+from polarbear.runs.folder import RunFolder, plain
+from polarbear.score.decide import top1
+from polarbear.score.evaluate import Evaluator
+
+
+def summarise(folder: RunFolder, stream: Stream | None = None, command: str = "") -> dict[str, Any]:
+    """Give a run's scores with what made them.
+
+    ``r`` is R_0, R_1, … on test by the run's own decision rule, ``r_valid`` the same on post-task
+    validation, ``r_top1`` what the likeliest class alone would have scored: that needs the run's
+    raw scores (``keep_scores``) and its ``stream``, and is None without them.
+    """
+    manifest = folder.manifest()
+    settings, about = manifest["settings"], manifest["environment"]
+    test, valid = folder.table("test"), folder.table("post_valid")
+    return {
+        "method": settings["method"],
+        "benchmark": settings["benchmark"],
+        "order": settings["order"],
+        "seed": settings["seed"],
+        "decision": settings["decision"],
+        "r": plain(test.r),
+        "r_top1": None if stream is None else _top1(folder, stream),
+        "r_valid": plain(valid.r),
+        "scores": plain(test.scores),
+        "r_jk": plain(test.r_jk),
+        "settings": settings,
+        "command": command or command_of(settings),
+        "commit": about["commit"],
+        "hardware": about["device"],
+        "precision": about.get("precision"),
+        "versions": {k: about[k] for k in ("polarbear", "python", "numpy", "torch")},
+        "seconds": folder.seconds(),
+    }
+
+
+def command_of(settings: Mapping[str, Any]) -> str:
+    """Give the command that repeats a run, with what departs from the preset."""
+    given = _unlike_preset(settings, _default_options(settings) or {})
+    words = ["polarbear run", settings["method"], f"--benchmark {settings['benchmark']}"]
+    return " ".join([*words, *(_flag(name, value) for name, value in given.items())])
+
+
+def departures(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the settings that are not the paper's, a method's own as ``options.<name>``.
+
+    What the options of a method that is not ours usually are is not known: none depart.
+    """
+    default = _default_options(settings)
+    return _unlike_preset(settings, settings["options"] if default is None else default)
+
+
+def _unlike_preset(settings: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Give, flat, what differs from the preset and from a method's usual options."""
+    from polarbear.methods.presets import settings_for
+
+    usual = settings_for(settings["method"], settings["benchmark"]).to_dict()
+    usual |= {f"options.{key}": value for key, value in options.items()}
+    given = {key: value for key, value in settings.items() if key != "options"}
+    given |= {f"options.{key}": value for key, value in settings["options"].items()}
+    return {k: v for k, v in given.items() if k not in usual or v != usual[k]}
+
+
+def _default_options(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the usual options of a run's method; None of one that is not ours.
+
+    Whoever reads results need not trust them: a module that they name is not imported.
+    """
+    from polarbear.methods.registry import METHODS, resolve
+
+    if not settings["options"]:
+        return {}  # Nothing to hold them against, and a method is slow to import.
+    if settings["method"] not in METHODS:
+        return None
+    try:
+        return asdict(resolve(settings["method"]).Options())
+    except (PolarbearError, ImportError):  # PyTorch is missing
+        return None
+
+
+def _flag(name: str, value: Any) -> str:
+    """A setting as the command line takes it; a switch has no value."""
+    group, dot, own = name.replace("_", "-").rpartition(".")
+    if isinstance(value, bool):
+        return f"--{group}{dot}{own}" if value else f"--{group}{dot}no-{own}"
+    return f"--{group}{dot}{own} {value}"
+
+
+def _top1(folder: RunFolder, stream: Stream) -> list[float | None] | None:
+    """Give the score after each task, None for those the run did not come to."""
+    evaluator, no_levels = Evaluator(stream), np.empty(0, dtype=np.intp)
+    found: list[float | None] = []
+    for after, score in enumerate(folder.table().r):
+        if np.isnan(score):
+            found.append(None)
+            continue
+        scores = folder.raw(after)
+        if scores is None:
+            return None
+        named = top1(scores, False, no_levels)
+        found.append(evaluator.add(after, named)["pw_jaccard"])
+    return found
+
+
+def result_path(root: Path, summary: Mapping[str, Any]) -> Path:
+    """Give where a summary is kept: ``results/<benchmark>/<method>/order-<n>.json``."""
+    method, order = str(summary["method"]), file_name(str(summary["order"]))
+    # A class of one's own is called as Python calls it: package.module.Class.
+    dotted = re.fullmatch(r"\w[\w.]{,100}:\w{1,50}", method, re.ASCII)
+    folder = method.replace(":", ".") if dotted else file_name(method)
+    return root / file_name(Path(summary["benchmark"]).name) / folder / f"order-{order}.json"
+
+
+def kept_scores(file: Path) -> list[float | None] | None:
+    """Give a summary's ``r``; None of a file that has none."""
+    try:
+        found: list[float | None] | None = json.loads(file.read_text(encoding="utf-8"))["r"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found

@@ -1,0 +1,108 @@
+"""The table of scores of a run: R_j, R_jk, per level, forgetting."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from polarbear.base.arrays import Floats, frozen
+from polarbear.base.errors import DataError
+
+#: Metrics that are also worked out for each task's images: R_jk.
+BY_TASK = ("pw_jaccard", "jaccard")
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """Every score after every task of a stream of T tasks; NaN where there is none.
+
+    ``scores`` has (T,) arrays: each metric's mean over the union of the images of the tasks so
+    far, such as ``"pw_jaccard"``; the same for one level's labels, over the images that carry any
+    of them, ``"pw_jaccard/superclass"`` and ``"pw_jaccard/subclass"`` (all leaves); and
+    ``"label_ratio"``, ``"implication"``, ``"sibling_error"``, ``"late_recall"``.
+    ``by_task`` has (T, T) tables for ``"pw_jaccard"`` and ``"jaccard"``: after task j, on the
+    images of task k.
+    """
+
+    name: str
+    order: int | None
+    split: str
+    scores: Mapping[str, Floats] = field(repr=False)
+    by_task: Mapping[str, Floats] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not belong together."""
+        for name in BY_TASK:
+            if name not in self.scores or name not in self.by_task:
+                raise DataError(f"a score table needs {name!r} in its scores and by task")
+        tasks = len(self.r)
+        for kind, shape in (("scores", (tasks,)), ("by_task", (tasks, tasks))):
+            for name, array in getattr(self, kind).items():
+                if array.shape != shape:
+                    raise DataError(
+                        f"{kind}[{name!r}] of a table of {tasks} tasks must be {shape}; "
+                        f"it is {array.shape}"
+                    )
+
+    @property
+    def r(self) -> Floats:
+        """R_j: mean pw-JS over the union of the images of tasks 0 to j, each once: (T,)."""
+        return self.scores["pw_jaccard"]
+
+    @property
+    def r_jk(self) -> Floats:
+        """R_jk: mean pw-JS after task j (row) on the images of task k (column): (T, T)."""
+        return self.by_task["pw_jaccard"]
+
+    @property
+    def forgetting(self) -> Floats:
+        """After task j, the mean over k < j of max_{k ≤ l < j} R_lk − R_jk: (T,), NaN for j = 0.
+
+        Task k's images get more labels as their subclasses arrive, so that a fall is not only
+        forgetting: a learner that stays as it is falls too. Tasks that were not added are left
+        out of the maximum and of the mean.
+        """
+        fall = np.full_like(self.r_jk, np.nan)
+        fall[1:] = np.fmax.accumulate(self.r_jk, axis=0)[:-1] - self.r_jk[1:]
+        return np.array([mean(row[~np.isnan(row)]) for row in fall])
+
+    def to_json(self) -> str:
+        """Give the table as JSON text, with null for NaN."""
+        content = {"name": self.name, "order": self.order, "split": self.split}
+        arrays = {
+            kind: {name: _with_null(array.tolist()) for name, array in getattr(self, kind).items()}
+            for kind in ("scores", "by_task")
+        }
+        return json.dumps(content | arrays, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "ScoreTable":
+        """Read what :meth:`to_json` gave."""
+        try:
+            content = json.loads(text)
+            scores, by_task = _arrays(content["scores"]), _arrays(content["by_task"])
+            about = (content["name"], content["order"], content["split"])
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            raise DataError(
+                f"this is not a score table ({type(error).__name__}: {error}): it has the keys "
+                "name, order, split, scores and by_task, as ScoreTable.to_json writes them"
+            ) from error
+        return cls(*about, scores, by_task)
+
+
+def mean(values: Floats) -> float:
+    """Give the mean, NaN of nothing."""
+    return float(values.mean()) if values.size else float("nan")
+
+
+def _arrays(values: Mapping[str, Any]) -> dict[str, Floats]:
+    # NumPy reads null as NaN.
+    return {name: frozen(np.array(row, dtype=np.float64)) for name, row in values.items()}
+
+
+def _with_null(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_with_null(value) for value in values]
+    return None if np.isnan(values) else values

@@ -1,0 +1,158 @@
+"""Everything that decides what a run does, with IIRC-CIFAR's published values as defaults."""
+
+import math
+from dataclasses import Field, asdict, dataclass, field, fields
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+
+from polarbear.base.errors import PolarbearError, unknown_name
+
+Precision = Literal["auto", "fp32", "tf32", "bf16"]
+
+
+def limits(lowest: float, highest: float = math.inf) -> dict[str, float]:
+    """Return the metadata of a number's setting; without a highest, the benchmark has one."""
+    return {"lowest": lowest, "highest": highest}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run: with the same settings, versions and data, a CPU gives the same bytes of scores."""
+
+    method: str
+    """Name of a method, or the dotted path of a class of your own (``package.module:Class``)."""
+    benchmark: str = "iirc-cifar"
+    """Name of a benchmark."""
+    order: int = field(default=0, metadata=limits(0))
+    """Published class order."""
+    seed: int = field(default=100, metadata=limits(0, 2**64 - 1))  # what PyTorch takes
+    """Seed of weights, shuffling, augmentation and memory."""
+
+    epochs: int = field(default=140, metadata=limits(1, 1_000_000))
+    """Epochs a task."""
+    first_task_factor: float = field(default=2.0, metadata=limits(0.01, 1_000))
+    """Task 0 trains this many times as long."""
+    batch_size: int = field(default=128, metadata=limits(1, 1_000_000))
+    """Images a step; the last, partial batch of an epoch is kept."""
+    learning_rate: float = field(default=1.0, metadata=limits(1e-12, 1_000_000))
+    """Rate at the start of every task."""
+    momentum: float = field(default=0.9, metadata=limits(0, 0.9999))
+    """Momentum of SGD, without Nesterov."""
+    weight_decay: float = field(default=1e-5, metadata=limits(0, 100))
+    """Decay of every parameter."""
+    plateau_patience: int = field(default=10, metadata=limits(0, 1_000_000))
+    """Epochs without a better in-task validation score before the rate falls."""
+    plateau_factor: float = field(default=0.1, metadata=limits(0, 1))
+    """What the rate is multiplied with then."""
+    plateau_threshold: float = field(default=1e-3, metadata=limits(0, 1))
+    """How much better counts as better (absolute)."""
+
+    network: str = "resnet32"
+    """Name of a network, or the dotted path of a factory of your own."""
+    preparation: str | None = None
+    """Augmentation and normalisation: cifar, imagenet or plain; None takes the benchmark's."""
+    memory_per_class: int | None = field(default=20, metadata=limits(1, 10**9))
+    """Replay images kept for each class; None keeps all."""
+    memory_total: int | None = field(default=None, metadata=limits(1, 10**9))
+    """Replay images kept in all, shared by the seen classes; replaces memory_per_class."""
+    decision: str = "threshold"
+    """Rule that turns scores into labels: threshold, top1 or top1-per-level."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The method's own settings."""
+
+    device: str = "auto"
+    """auto (a GPU where there is one), cpu, cuda or cuda:N."""
+    precision: Precision = "auto"
+    """auto (bf16 on a GPU, fp32 on a CPU), fp32, tf32 or bf16; weights are always fp32."""
+    graph: bool = True
+    """Capture a task's steps as CUDA graphs, on a GPU."""
+    fused: bool = True
+    """Use fused kernels, on a GPU in bf16, for the networks that have them: resnet20 to 56."""
+    compile: bool = False
+    """Compile the network (torch.compile, half a minute), instead of using fused kernels."""
+    keep_scores: bool = False
+    """Keep test scores as float16, for other decision rules and metrics later."""
+    tasks: int | None = field(default=None, metadata=limits(1))
+    """Stop after this many tasks; None goes through all."""
+
+    def __post_init__(self) -> None:
+        """Refuse values no run can have."""
+        for name, hint in get_type_hints(type(self)).items():
+            if not fits(getattr(self, name), hint):
+                _refuse(name, getattr(self, name), hint)
+        if self.memory_per_class == 0 or self.memory_total == 0:
+            raise PolarbearError(
+                "a memory of 0 images replays nothing: use the method 'finetune' for that, "
+                "or give memory_per_class a number from 1 (None keeps all)"
+            )
+        for one in fields(Settings):
+            _refuse_beyond(one, getattr(self, one.name))
+        for name, value in self.options.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise PolarbearError(f"the option {name} must be a finite number, not {value!r}")
+
+    def epochs_of(self, task: int) -> int:
+        """Give the number of epochs of a task."""
+        return max(1, round(self.epochs * self.first_task_factor)) if task == 0 else self.epochs
+
+    def refuse_more_tasks(self, there: int) -> None:
+        """Refuse to go through more tasks than the benchmark has."""
+        if self.tasks is not None and self.tasks > there:
+            raise PolarbearError(
+                f"tasks must be from 1 to {there}, the tasks of {self.benchmark}, not {self.tasks}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain data for a manifest."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Settings":
+        """Build from plain data; an unknown key is an error that names the nearest one."""
+        names = [f.name for f in fields(cls)]
+        for key in values:
+            if key not in names:
+                raise unknown_name("setting", key, names)
+        if "method" not in values:
+            raise PolarbearError("a run needs a method: name one, such as 'er'")
+        return cls(**values)
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value is of a type: a plain one, a union, a ``Literal`` or a container.
+
+    >>> fits(3, float), fits(True, int), fits(None, int | None), fits("fp8", Precision)
+    (True, False, True, False)
+    >>> fits(3, Any)
+    True
+    """
+    if hint is Any:
+        return True
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(fits(value, one) for one in args)
+    if origin is Literal:
+        return value in args
+    if hint in (int, float):
+        allowed = int if hint is int else (int, float)
+        return isinstance(value, allowed) and not isinstance(value, bool)
+    kind = NoneType if hint is None else origin or hint
+    # What cannot be asked of a value, such as a TypeVar, is true of all.
+    return not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _refuse_beyond(setting: "Field[Any]", value: float | None) -> None:
+    if not setting.metadata or value is None:
+        return
+    lowest, highest = setting.metadata["lowest"], setting.metadata["highest"]
+    if not lowest <= value <= highest:  # nan is neither
+        open_ended = highest == math.inf
+        allowed = f"at least {lowest}" if open_ended else f"from {lowest:,} to {highest:,}"
+        raise PolarbearError(f"{setting.name} must be {allowed}, not {value!r}")
+
+
+def _refuse(name: str, value: object, hint: Any) -> NoReturn:
+    if get_origin(hint) is Literal:
+        raise unknown_name(name, value, get_args(hint))
+    shown = hint.__name__ if isinstance(hint, type) else str(hint)
+    raise PolarbearError(f"{name} must be {shown}, not {value!r}")

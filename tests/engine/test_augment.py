@@ -1,0 +1,295 @@
+"""Augmentation: beside a slow twin, to the pixel, and what is drawn."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from polarbear.base.arrays import Pixels
+from polarbear.base.errors import DataError, UnknownNameError
+from polarbear.engine.images.transform import (
+    CIFAR,
+    IMAGENET,
+    SHAPES,
+    Jitter,
+    PadCrop,
+    Preparation,
+    ResizedCrop,
+    augment,
+    draw,
+    preparation,
+    prepare,
+)
+
+LITTLE = Preparation(IMAGENET.mean, IMAGENET.std, ResizedCrop(side=12))
+
+
+def images(n: int, h: int = 32, w: int = 32, seed: int = 0) -> Tensor:
+    random = np.random.default_rng(seed)
+    return torch.from_numpy(random.integers(0, 256, (n, h, w, 3), dtype=np.uint8))
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def pad_jitter(top: int, left: int, flip: bool) -> Jitter:
+    return Jitter(torch.tensor([[top, left]]), torch.tensor([flip]))
+
+
+def slow_normalised(image: np.ndarray, way: Preparation) -> np.ndarray:
+    scaled = (image.astype(np.float64) / 255 - way.mean) / way.std
+    return scaled.transpose(2, 0, 1)
+
+
+def slow_pad_crop(image: Pixels, top: int, left: int, flip: bool, pad: int) -> Pixels:
+    h, w, _ = image.shape
+    black = np.zeros((h + 2 * pad, w + 2 * pad, 3), np.uint8)
+    black[pad : pad + h, pad : pad + w] = image
+    cut = black[top : top + h, left : left + w]
+    return cut[:, ::-1] if flip else cut
+
+
+@settings(max_examples=30)
+@given(
+    n=st.integers(0, 6),
+    h=st.integers(1, 12),
+    w=st.integers(1, 12),
+    pad=st.integers(0, 5),
+    seed=st.integers(0, 99),
+)
+def test_pad_crop_flip_is_that_of_a_slow_twin(n: int, h: int, w: int, pad: int, seed: int) -> None:
+    way = Preparation(CIFAR.mean, CIFAR.std, PadCrop(pad))
+    batch, jitter = images(n, h, w, seed), draw(way, n, rng(seed))
+    expected = [
+        slow_normalised(slow_pad_crop(image, *place, flip, pad), way)
+        for image, place, flip in zip(
+            batch.numpy(), jitter.place.tolist(), jitter.flip.tolist(), strict=True
+        )
+    ]
+    found = augment(batch, jitter, way)
+    assert found.shape == (n, 3, h, w)
+    np.testing.assert_allclose(found.numpy(), np.reshape(expected, found.shape), rtol=0, atol=1e-6)
+
+
+def test_padding_is_black_before_normalisation() -> None:
+    white = torch.full((1, 32, 32, 3), 255, dtype=torch.uint8)
+    corner = augment(white, pad_jitter(0, 0, False), CIFAR)[0, :, 0, 0]
+    expected = [-m / s for m, s in zip(CIFAR.mean, CIFAR.std, strict=True)]
+    np.testing.assert_allclose(corner.numpy(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", [CIFAR, SHAPES])
+def test_the_centre_without_a_flip_is_what_evaluation_sees(way: Preparation) -> None:
+    still = Jitter(torch.full((5, 2), 4), torch.zeros(5, dtype=torch.bool))
+    assert torch.equal(augment(images(5), still, way), prepare(images(5), way))
+
+
+def test_a_flip_mirrors_the_crop() -> None:
+    straight = augment(images(1), pad_jitter(1, 7, False), CIFAR)
+    mirrored = augment(images(1), pad_jitter(1, 7, True), CIFAR)
+    assert torch.equal(mirrored, straight.flip(3))
+
+
+def test_evaluation_normalises_and_no_more() -> None:
+    found = prepare(images(3), CIFAR)
+    expected = [slow_normalised(image, CIFAR) for image in images(3).numpy()]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", [CIFAR, LITTLE])
+def test_the_result_is_float32_and_channels_last(way: Preparation) -> None:
+    for out in (
+        augment(images(4), draw(way, 4, rng()), way),
+        prepare(images(4), way),
+    ):
+        assert out.dtype == torch.float32
+        assert out.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("way", [CIFAR, LITTLE])
+def test_splitting_a_batch_changes_nothing(way: Preparation) -> None:
+    batch, jitter = images(10), draw(way, 10, rng())
+    parts = [augment(batch[a:b], jitter[a:b], way) for a, b in [(0, 1), (1, 4), (4, 4), (4, 10)]]
+    assert torch.equal(torch.cat(parts), augment(batch, jitter, way))
+
+
+@pytest.mark.parametrize("way", [CIFAR, LITTLE])
+def test_images_are_left_as_they_were(way: Preparation) -> None:
+    batch = images(4)
+    augment(batch, draw(way, 4, rng()), way)
+    prepare(batch, way)
+    assert torch.equal(batch, images(4))
+
+
+# What is drawn.
+
+
+def test_all_81_places_are_drawn_alike_often() -> None:
+    place = draw(CIFAR, 81_000, rng()).place.numpy()
+    counts = np.bincount(place[:, 0] * 9 + place[:, 1], minlength=81)
+    assert len(counts) == 81
+    # 1,000 ± 6 standard deviations.
+    assert np.abs(counts - 1000).max() < 190
+
+
+@pytest.mark.parametrize("way", [CIFAR, IMAGENET])
+def test_half_of_the_images_are_mirrored_whatever_their_place(way: Preparation) -> None:
+    jitter = draw(way, 20_000, rng())
+    assert jitter.flip.float().mean().item() == pytest.approx(0.5, abs=0.02)
+    low = jitter.place[:, 0] < jitter.place[:, 0].float().median()
+    assert jitter.flip[low].float().mean().item() == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("way", [CIFAR, IMAGENET])
+def test_a_key_gives_the_same_jitter(way: Preparation) -> None:
+    first, again, other = (draw(way, 50, rng(seed)) for seed in (1, 1, 2))
+    assert torch.equal(first.place, again.place)
+    assert torch.equal(first.flip, again.flip)
+    assert not torch.equal(first.place, other.place)
+
+
+def test_jitter_is_cut_and_moved_together() -> None:
+    jitter = draw(CIFAR, 10, rng())
+    some = jitter[torch.tensor([7, 2])]
+    assert len(some) == 2
+    assert torch.equal(some.place, jitter.place[[7, 2]])
+    assert torch.equal(some.flip, jitter.flip[[7, 2]])
+    moved = jitter.to("meta")
+    assert (moved.place.device.type, moved.flip.device.type) == ("meta", "meta")
+
+
+# Random resized crops.
+
+
+def test_boxes_lie_inside_with_area_and_ratio_in_range() -> None:
+    top, left, height, width = draw(IMAGENET, 50_000, rng()).place.double().T
+    for corner, size in ((top, height), (left, width)):
+        assert (corner >= 0).all()
+        assert (corner + size <= 1 + 1e-6).all()
+    area, ratio = height * width, width / height
+    assert 0.08 - 1e-6 < area.min() < 0.09
+    assert 0.95 < area.max() <= 1 + 1e-6
+    assert 3 / 4 - 1e-6 < ratio.min() < 0.76
+    assert 1.32 < ratio.max() < 4 / 3 + 1e-6
+
+
+def test_ratios_are_drawn_evenly_on_a_log_scale() -> None:
+    wide = Preparation(IMAGENET.mean, IMAGENET.std, ResizedCrop(scale=(0.1, 0.2)))
+    _, _, height, width = draw(wide, 50_000, rng()).place.double().T
+    logs = (width / height).log() / math.log(4 / 3)
+    assert logs.mean().item() == pytest.approx(0, abs=0.02)
+    assert logs.std().item() == pytest.approx(1 / 3**0.5, rel=0.02)
+    assert (height * width).mean().item() == pytest.approx(0.15, rel=0.01)
+
+
+def test_where_no_box_fits_the_whole_image_is_taken() -> None:
+    never = ResizedCrop(scale=(1.0, 1.0), ratio=(1.2, 4 / 3))
+    place = never.draw(5, rng()).place
+    assert torch.equal(place, torch.tensor([[0.0, 0.0, 1.0, 1.0]]).repeat(5, 1))
+
+
+def slow_resized(image: np.ndarray, box: list[float], flip: bool, side: int) -> np.ndarray:
+    """Bilinear sampling, written out: pixel i covers i to i + 1, its centre is i + 0.5."""
+    h, w, _ = image.shape
+    top, left, height, width = box
+
+    def source(step: int, start: float, size: float, pixels: int) -> tuple[int, int, float]:
+        at = (start + size * (step + 0.5) / side) * pixels - 0.5
+        at = min(max(at, 0), pixels - 1)
+        low = math.floor(at)
+        return low, min(low + 1, pixels - 1), at - low
+
+    out = np.empty((side, side, 3))
+    for i in range(side):
+        a, b, down = source(i, top, height, h)
+        for j in range(side):
+            c, d, right = source(side - 1 - j if flip else j, left, width, w)
+            upper = image[a, c] * (1 - right) + image[a, d] * right
+            lower = image[b, c] * (1 - right) + image[b, d] * right
+            out[i, j] = upper * (1 - down) + lower * down
+    return out
+
+
+def test_a_resized_crop_is_that_of_a_slow_twin() -> None:
+    batch, jitter = images(6, 20, 17), draw(LITTLE, 6, rng(3))
+    found = augment(batch, jitter, LITTLE)
+    expected = [
+        slow_normalised(slow_resized(image, box, flip, 12), LITTLE)
+        for image, box, flip in zip(
+            batch.numpy(), jitter.place.tolist(), jitter.flip.tolist(), strict=True
+        )
+    ]
+    assert jitter.flip.any()
+    assert not jitter.flip.all()
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
+
+
+def test_evaluation_cuts_the_centre() -> None:
+    found = prepare(images(2, 20, 17), LITTLE)
+    expected = [slow_normalised(i[4:16, 2:14], LITTLE) for i in images(2, 20, 17).numpy()]
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
+    assert prepare(images(1, 256, 256), IMAGENET).shape == (1, 3, 224, 224)
+
+
+def test_images_too_small_for_the_centre_are_refused() -> None:
+    with pytest.raises(DataError, match="10×32 are smaller than the 12×12 to cut out"):
+        prepare(images(1, 10, 32), LITTLE)
+
+
+# What is refused, and the constants kept between calls.
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (torch.zeros(2, 8, 8, 3), r"uint8 \(n, h, w, 3\), not torch.float32 \(2, 8, 8, 3\)"),
+        (images(2).permute(0, 3, 1, 2), r"not torch.uint8 \(2, 3, 32, 32\)"),
+        (images(2)[0], r"not torch.uint8 \(32, 32, 3\)"),
+    ],
+)
+def test_other_than_uint8_pixels_are_refused(bad: Tensor, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        prepare(bad, CIFAR)
+    with pytest.raises(DataError, match=message):
+        augment(bad, draw(CIFAR, len(bad), rng()), CIFAR)
+
+
+def test_a_jitter_for_other_images_is_refused() -> None:
+    with pytest.raises(DataError, match="3 images but a jitter for 4"):
+        augment(images(3), draw(CIFAR, 4, rng()), CIFAR)
+
+
+def test_a_preparation_comes_by_name() -> None:
+    assert preparation("imagenet") is IMAGENET
+    with pytest.raises(UnknownNameError, match="unknown preparation 'cifa': did you mean 'cifar'"):
+        preparation("cifa")
+
+
+def test_a_first_call_in_inference_mode_does_not_spoil_training() -> None:
+    own = Preparation((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    with torch.inference_mode():
+        prepare(images(1), own)
+    weight = torch.ones(1, requires_grad=True)
+    (weight * prepare(images(1), own)).sum().backward()
+    assert weight.grad is not None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("way", [CIFAR, LITTLE])
+def test_a_cuda_graph_holds_augmentation(way: Preparation) -> None:
+    batch, jitter = images(8).cuda(), draw(way, 8, rng()).to("cuda")
+    augment(batch, jitter, way)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = augment(batch, jitter, way)
+    other = draw(way, 8, rng(1)).to("cuda")
+    jitter.place.copy_(other.place)
+    jitter.flip.copy_(other.flip)
+    graph.replay()
+    expected = augment(images(8), other.to("cpu"), way)
+    torch.testing.assert_close(out.cpu(), expected, rtol=0, atol=1e-4)

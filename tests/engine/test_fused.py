@@ -1,0 +1,264 @@
+"""The fused kernels against PyTorch's own layers: exact on a CPU, where they are interpreted."""
+
+import copy
+import weakref
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from polarbear.engine.nets.fused import features as fused
+from polarbear.engine.nets.heads import LinearHead
+from polarbear.engine.nets.model import Model
+from polarbear.engine.nets.networks import build_backbone, cifar_resnet
+
+ON_GPU = torch.cuda.is_available()
+pytestmark = pytest.mark.skipif(
+    find_spec("triton") is None,
+    reason="needs Triton, which comes with PyTorch's builds for GPUs",
+)
+interpreted = pytest.mark.skipif(ON_GPU, reason="interpreted where there is no GPU")
+DEVICE = "cuda" if ON_GPU else "cpu"
+SIDE = 16
+
+
+def network(blocks: int = 1) -> nn.Module:
+    torch.manual_seed(0)
+    net = cifar_resnet(blocks)
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias, 0, 0.3)
+            nn.init.uniform_(module.running_var, 0.5, 2)
+    return net.to(device=DEVICE, memory_format=torch.channels_last)
+
+
+def images(count: int, height: int = SIDE, width: int = SIDE) -> Tensor:
+    torch.manual_seed(1)
+    return torch.randn(count, 3, height, width, device=DEVICE)
+
+
+def apart(found: Tensor, expected: Tensor) -> float:
+    """How far off, as a part of the expected values' size."""
+    return float((found.detach().float() - expected.detach()).norm() / expected.detach().norm())
+
+
+def train_both(batch: Tensor, dtype: torch.dtype) -> tuple[nn.Module, nn.Module, float]:
+    """Give two equal networks after a backward pass, PyTorch's and ours, and their distance."""
+    plain = network().train()
+    ours = copy.deepcopy(plain)
+    goal = torch.randn(len(batch), 64, device=DEVICE)
+    expected = plain(batch)
+    (expected * goal).sum().backward()
+    found = fused.features(ours, batch, dtype)
+    (found.float() * goal).sum().backward()
+    return plain, ours, apart(found, expected)
+
+
+@interpreted
+@pytest.mark.parametrize("shape", [(2, 16, 16), (3, 16, 16), (5, 4, 12)])
+def test_features_gradients_and_statistics_are_pytorchs(shape: tuple[int, int, int]) -> None:
+    plain, ours, distance = train_both(images(*shape), torch.float32)
+    assert distance < 1e-5
+    for (name, p), q in zip(plain.named_parameters(), ours.parameters(), strict=True):
+        assert p.grad is not None, name
+        assert q.grad is not None, name
+        assert apart(q.grad, p.grad) < 1e-4, name
+        assert q.grad.stride() == q.stride(), f"{name}: its optimiser would have to copy"
+    for (name, p), q in zip(plain.named_buffers(), ours.buffers(), strict=True):
+        assert not p.is_floating_point() or apart(q, p) < 1e-5, name
+
+
+@interpreted
+def test_a_second_backward_pass_adds_up() -> None:
+    net, batch = network().train(), images(2)
+    fused.features(net, batch, torch.float32).sum().backward()
+    once = [p.grad.clone() for p in net.parameters() if p.grad is not None]
+    fused.features(net, batch, torch.float32).sum().backward()
+    for p, first in zip(net.parameters(), once, strict=True):
+        torch.testing.assert_close(p.grad, 2 * first, rtol=1e-3, atol=1e-4)
+
+
+@interpreted
+def test_a_graph_can_be_gone_back_twice_if_it_is_kept() -> None:
+    net = network().train()
+    loss = fused.features(net, images(2, 4, 8), torch.float32).sum()
+    loss.backward(retain_graph=True)
+    once = [p.grad.clone() for p in net.parameters() if p.grad is not None]
+    loss.backward()
+    for p, first in zip(net.parameters(), once, strict=True):
+        torch.testing.assert_close(p.grad, 2 * first)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+@interpreted
+def test_what_would_give_wrong_gradients_is_refused_as_pytorch_does() -> None:
+    net = network().train()
+    first = next(net.parameters())
+    features = fused.features(net, images(2, 4, 8), torch.float32)
+    (gradient,) = torch.autograd.grad(features.square().sum(), first, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        gradient.sum().backward()
+    loss = fused.features(net, images(2, 4, 8), torch.float32).sum()
+    with torch.no_grad():
+        first.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@interpreted
+def test_maps_go_when_nothing_needs_them_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+    inner = fused.normalise
+
+    def normalise(*args: Any, **more: Any) -> Tensor:
+        alive.append(sum(one() is not None for one in made))
+        maps = inner(*args, **more)
+        made.append(weakref.ref(maps))
+        return maps
+
+    monkeypatch.setattr(fused, "normalise", normalise)
+    with torch.no_grad():
+        fused.features(network(3).eval(), images(2, 4, 8), torch.float32)
+    assert len(alive) == 1 + 2 * 9
+    assert max(alive) <= 5
+    made.clear()
+    features = fused.features(network().train(), images(2, 4, 8), torch.float32)
+    features.sum().backward()
+    del features
+    assert all(one() is None for one in made)
+
+
+@interpreted
+def test_evaluation_uses_the_running_statistics_and_leaves_them() -> None:
+    net, batch = network().eval(), images(3)
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    with torch.no_grad():
+        assert apart(fused.features(net, batch, torch.float32), net(batch)) < 1e-5
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+def test_in_bfloat16_it_is_as_near_to_fp32_as_autocast_is() -> None:
+    _, _, ours = train_both(images(3), torch.bfloat16)
+    net, batch = network().train(), images(3)
+    expected = network().train()(batch)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        theirs = apart(net(batch), expected)
+    assert 0 < ours < 1.5 * theirs
+
+
+@interpreted
+def test_the_last_blocks_features_can_be_negative() -> None:
+    with torch.no_grad():
+        assert (fused.features(network().eval(), images(2), torch.float32) < 0).any()
+
+
+def test_elsewhere_than_in_bf16_on_a_gpu_pytorchs_layers_are_used() -> None:
+    model = Model(build_backbone("resnet20", 0), LinearHead(64, 4))
+    model.fused = True
+    batch = torch.randn(2, 3, 32, 32)
+    assert not fused.suits(model.backbone, batch)
+    model.eval()
+    with torch.no_grad():
+        assert torch.equal(model.features(batch), model.backbone(batch))
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+def test_on_a_gpu_in_bf16_the_kernels_are_used() -> None:
+    backbone, batch = network().train(), torch.randn(2, 3, 32, 32, device=DEVICE)
+    with torch.autocast("cuda", torch.bfloat16):
+        assert fused.suits(backbone, batch)
+        assert not fused.suits(build_backbone("small", 0), batch)
+        backbone.eval()
+        assert not fused.suits(backbone, batch), "gradients in evaluation are PyTorch's"
+
+
+@pytest.mark.parametrize(
+    ("shape", "fit"),
+    [
+        ((1, 3, 32, 32), True),
+        ((2048, 3, 64, 64), True),
+        ((128, 3, 28, 28), True),
+        ((2, 3, 30, 32), False),
+        ((2, 1, 32, 32), False),
+        ((0, 3, 32, 32), False),
+        ((1, 3, 4, 4), False),
+        ((2048, 3, 224, 224), False),
+    ],
+)
+def test_shapes_without_kernels_are_left_to_pytorch(
+    shape: tuple[int, int, int, int], fit: bool
+) -> None:
+    assert fused.takes(torch.empty(shape, device="meta")) is fit
+
+
+def test_gradients_of_images_and_in_evaluation_are_pytorchs() -> None:
+    net, batch = network().train(), images(2)
+    assert fused.gives_gradients(net, batch)
+    assert not fused.gives_gradients(net, images(2).requires_grad_())
+    assert not fused.gives_gradients(net.eval(), batch)
+    with torch.no_grad():
+        assert fused.gives_gradients(net, images(2).requires_grad_())
+
+
+def no_momentum(net: Any) -> None:
+    net.layers[0][1].momentum = None
+
+
+def other_norm(net: Any) -> None:
+    net.layers[0][1] = nn.GroupNorm(4, 16)
+
+
+def frozen_statistics(net: Any) -> None:
+    net.layers[3].eval()
+
+
+def hooked(net: Any) -> None:
+    net.layers[2].register_forward_hook(lambda *_: None)
+
+
+def wider(net: Any) -> None:
+    net.layers[0][0] = nn.Conv2d(3, 24, 3, bias=False)
+
+
+def own_forward(net: Any) -> None:
+    net.__class__ = type("Own", (type(net),), {"forward": lambda self, maps: maps})
+
+
+@pytest.mark.parametrize(
+    "change", [no_momentum, other_norm, frozen_statistics, hooked, wider, own_forward]
+)
+def test_a_changed_network_is_left_to_pytorch(change: Callable[[Any], None]) -> None:
+    net = network().train()
+    assert fused.is_as_built(net)
+    assert fused.is_as_built(copy.deepcopy(net).eval())
+    change(net)
+    assert not fused.is_as_built(net)
+
+
+@interpreted
+def test_kernels_are_tried_out_before_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "build_backbone", lambda *_: network())
+    assert fused.works.__wrapped__(torch.device(DEVICE), 4, 4)
+
+
+def test_where_kernels_do_not_compile_that_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(fused, "_try_out", fail)
+    monkeypatch.setattr(fused, "_has_bf16", lambda device: True)
+    fused.works.cache_clear()
+    assert not any(fused.works(torch.device("cpu"), 32, 32) for _ in range(3))
+    fused.works.cache_clear()
+    (said,) = caplog.messages
+    assert "PyTorch's layers are used" in said
+    assert "Failed to find C compiler" in said

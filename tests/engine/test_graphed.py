@@ -1,0 +1,399 @@
+"""Captured steps, with fake graphs on a CPU; `test_fleet.py` has the real ones, for a GPU."""
+
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fake_graphs
+from engine_run import (
+    TinyNetwork,
+    scores_of_seeds,
+    shapes_stream,
+    standard_errors_apart,
+    tiny,
+)
+from polarbear.engine.contract.batch import Batch
+from polarbear.engine.steps.captured import GraphedTask
+from polarbear.engine.steps.method_tensors import MethodState
+from polarbear.engine.trainer import Progress, Trainer
+from polarbear.launch.runner import resume, run
+from polarbear.methods.er import ER
+from polarbear.runs.folder import RunFolder
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+FIRST_TASK = len(shapes_stream()[0].train)
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> list[GraphedTask]:
+    return fake_graphs.install(monkeypatch)
+
+
+def epochs(folder: Path, method: str = "er", **changes: Any) -> list[dict[str, Any]]:
+    settings = tiny(method, learning_rate=0.1, **changes)
+    assert run(settings, folder, stream=shapes_stream())
+    lines = list(RunFolder(folder).lines("epochs"))
+    return [{k: line[k] for k in ("task", "epoch", "loss", "rate", "valid")} for line in lines]
+
+
+def assert_same(folder: Path, method: str = "er", **changes: Any) -> None:
+    fast = epochs(folder / "fast", method, **changes)
+    slow = epochs(folder / "slow", method, graph=False, **changes)
+    assert fast == [pytest.approx(line) for line in slow]
+
+
+@pytest.mark.parametrize(
+    "method", ["finetune", "er", "mask-seen", "agem", "icarl-cnn", "icarl-norm", "lucir"]
+)
+def test_replayed_steps_are_the_eager_ones(
+    captured: list[GraphedTask], tmp_path: Path, method: str
+) -> None:
+    assert_same(tmp_path, method)
+    assert len(captured) == 3
+
+
+@pytest.mark.usefixtures("cpu_bf16")
+def test_captured_steps_in_bf16_score_as_eager_ones_in_fp32(
+    captured: list[GraphedTask], tmp_path: Path
+) -> None:
+    fast = scores_of_seeds(tmp_path / "fast", precision="bf16")
+    slow = scores_of_seeds(tmp_path / "slow", precision="fp32", graph=False)
+    assert len(captured) == 20
+    assert standard_errors_apart(fast, slow) < 2
+    halved = scores_of_seeds(tmp_path / "halved", batch_size=64, graph=False)  # half the steps
+    assert standard_errors_apart(halved, slow) > 4
+
+
+@pytest.mark.parametrize("size", [FIRST_TASK - 1, FIRST_TASK, FIRST_TASK + 1, 5000])
+def test_batches_of_any_size_beside_the_tasks(
+    captured: list[GraphedTask], tmp_path: Path, size: int
+) -> None:
+    assert_same(tmp_path, batch_size=size)
+    assert len(captured) == 3
+
+
+def test_a_run_resumed_among_captured_steps_ends_the_same(
+    captured: list[GraphedTask], tmp_path: Path
+) -> None:
+    settings = tiny("agem", learning_rate=0.1)
+    assert run(settings, tmp_path / "whole", stream=shapes_stream())
+    pauses = 0
+
+    def stop(trainer: Trainer, progress: Progress) -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, tmp_path / "broken", stream=shapes_stream(), on_step=stop, save_every=0)
+    assert resume(tmp_path / "broken", stream=shapes_stream())
+    assert len(captured) == 3 + 4
+    whole, broken = (losses(tmp_path / name) for name in ("whole", "broken"))
+    assert broken == whole
+
+
+def losses(folder: Path) -> list[float]:
+    return [line["loss"] for line in RunFolder(folder).lines("epochs")]
+
+
+class DrawingER(ER):
+    """ER whose loss is weighed at random."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        return super().loss(batch) * torch.rand(())
+
+
+class CountingER(ER):
+    """ER that adds up what it has seen, in a tensor that a checkpoint keeps."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.images = torch.zeros(())
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.images += len(batch.images)
+        return super().loss(batch)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"images": self.images}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.images = state["images"]
+
+
+class ReplacingER(CountingER):
+    """The same, with another tensor at every step."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.images = self.images + len(batch.images)
+        return ER.loss(self, batch)
+
+
+class ViewingER(ReplacingER):
+    """The same, shown as another tensor whenever asked for."""
+
+    def state(self) -> dict[str, Tensor]:
+        return {"images": self.images.detach()}
+
+
+class GrowingER(ViewingER):
+    """A method that notes each step's images in a tensor one longer."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.images = torch.zeros(1)
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.images = torch.cat([self.images, torch.tensor([float(len(batch.images))])])
+        return ER.loss(self, batch)
+
+
+class LateER(ER):
+    """A method that has no tensor of its own before its first step."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        if not self.state():
+            self.images = torch.zeros(())
+        self.images += len(batch.images)
+        return super().loss(batch)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"images": self.images} if hasattr(self, "images") else {}
+
+
+class PythonER(ER):
+    """A method that counts its steps in Python."""
+
+    steps = 0
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.steps += 1
+        return super().loss(batch)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"steps": torch.tensor(self.steps)}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.steps = int(state["steps"])
+
+
+class ReplacingNetwork(TinyNetwork):
+    """A network that puts another tensor in the place of a buffer at every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training:
+            self.steps = self.steps + 1
+        return super().forward(images)
+
+
+class CachingNetwork(TinyNetwork):
+    """A network with an index as long as the batch, made anew for a batch of another size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers.register_buffer("index", torch.arange(2), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if len(self.layers.index) != len(images):
+            self.layers.index = torch.arange(len(images))
+        return super().forward(images)
+
+
+class LateNetwork(TinyNetwork):
+    """A network that makes a buffer at its first training step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", None, persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training and self.mask is None:
+            self.mask = torch.ones(8)
+        features = super().forward(images)
+        return features if self.mask is None else features * self.mask
+
+
+class NumpyDrawingER(ER):
+    """ER whose loss is weighed at random, by NumPy."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        return super().loss(batch) * float(np.random.beta(1, 1))  # noqa: NPY002
+
+
+class PlainDrawingER(ER):
+    """The same, by Python."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        return super().loss(batch) * random.random()
+
+
+class MovingTeacherER(ER):
+    """ER whose teacher follows the model and pulls it back."""
+
+    wants_teacher = True
+
+    def loss(self, batch: Batch) -> Tensor:
+        loss = super().loss(batch)
+        if self.teacher is None:
+            return loss
+        pairs = zip(self.teacher.parameters(), self.model.parameters(), strict=True)
+        for kept, moving in [pair for pair in pairs if pair[0].shape == pair[1].shape]:
+            kept.data.lerp_(moving.data, 0.5)
+            loss = loss + ((moving - kept) ** 2).sum()
+        return loss
+
+
+class MaskedNetwork(TinyNetwork):
+    """A network with a buffer that holds an infinity on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"method": "test_graphed:DrawingER"}, "draws random numbers"),
+        ({"method": "er", "network": "engine_run:dropping_network"}, "draws random numbers"),
+        ({"method": "test_graphed:ReplacingER"}, "in their places"),
+        ({"method": "test_graphed:ViewingER"}, "in their places"),
+        ({"method": "test_graphed:GrowingER"}, "in their places"),
+        ({"method": "test_graphed:LateER"}, "in their places"),
+        ({"method": "test_graphed:PythonER"}, "in their places"),
+        ({"method": "er", "network": "test_graphed:ReplacingNetwork"}, "weights or buffers"),
+        ({"method": "er", "network": "test_graphed:CachingNetwork"}, "weights or buffers"),
+        ({"method": "er", "network": "test_graphed:LateNetwork"}, "weights or buffers"),
+    ],
+)
+def test_steps_that_a_replay_would_get_wrong_are_not_captured(
+    captured: list[GraphedTask],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    changes: dict[str, str],
+    why: str,
+) -> None:
+    with caplog.at_level(logging.WARNING, "polarbear"):
+        assert_same(tmp_path, **changes)
+    assert [why in message for message in caplog.messages] == [True]
+    assert not captured
+
+
+@pytest.mark.parametrize("method", ["NumpyDrawingER", "PlainDrawingER"])
+def test_numbers_drawn_elsewhere_are_not_drawn_once_for_all(
+    captured: list[GraphedTask], tmp_path: Path, method: str
+) -> None:
+    epochs(tmp_path / "run", f"test_graphed:{method}", tasks=1)
+    assert not captured
+
+
+def test_the_steps_before_a_capture_leave_no_trace_in_a_teacher(
+    captured: list[GraphedTask], tmp_path: Path
+) -> None:
+    assert_same(tmp_path, "test_graphed:MovingTeacherER")
+    assert len(captured) == 3
+
+
+def test_a_tensor_on_the_host_is_not_replayed_on_a_gpu() -> None:
+    class Counting:
+        seen = torch.zeros(())
+
+        def state(self) -> dict[str, Tensor]:
+            return {"seen": self.seen}
+
+    method: Any = Counting()
+    here, elsewhere = (MethodState.of(method, torch.device(name)) for name in ("cpu", "cuda"))
+    method.seen += 3
+    assert here.can_be_replayed(method)
+    assert not elsewhere.can_be_replayed(method)
+
+
+def test_a_capture_that_fails_leaves_the_weights_as_they_were(
+    captured: list[GraphedTask],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(task: GraphedTask, work: Callable[[], None], *_: object) -> None:
+        work()  # the steps before a capture move the weights
+        try:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    monkeypatch.setattr(GraphedTask, "_graph", fail)
+    assert_same(tmp_path)
+    assert "cannot be captured" in caplog.text
+    assert "operation not permitted" in caplog.text
+    assert "previous error" not in caplog.text
+
+
+def test_no_copy_binds_gradients_to_the_stream_before_a_capture(
+    captured: list[GraphedTask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[torch.Tensor] = []
+    inner = GraphedTask._snapshot
+
+    def snapshot(task: GraphedTask) -> list[torch.Tensor]:
+        copies.extend(inner(task))
+        return copies
+
+    monkeypatch.setattr(GraphedTask, "_snapshot", snapshot)
+    run(tiny("er", tasks=1), tmp_path / "run", stream=shapes_stream())
+    assert captured
+    assert copies
+    assert not any(copy.requires_grad for copy in copies)
+
+
+@pytest.mark.parametrize(
+    "method", ["CountingER", "ReplacingER", "ViewingER", "GrowingER", "PythonER"]
+)
+def test_the_steps_before_a_capture_leave_no_trace_in_a_method(
+    captured: list[GraphedTask], tmp_path: Path, method: str
+) -> None:
+    seen: dict[bool, Any] = {}
+
+    def look(graph: bool) -> Callable[[Trainer, Progress], None]:
+        def on_step(trainer: Trainer, progress: Progress) -> None:
+            (seen[graph],) = (t.tolist() for t in trainer.learner.method.state().values())
+
+        return on_step
+
+    for graph in (True, False):
+        settings = tiny(f"test_graphed:{method}", graph=graph)
+        run(settings, tmp_path / str(graph), stream=shapes_stream(), on_step=look(graph))
+    assert bool(captured) == (method == "CountingER")
+    assert seen[True] == seen[False] != 0
+
+
+def test_an_infinity_on_purpose_is_no_divergence(
+    captured: list[GraphedTask], tmp_path: Path
+) -> None:
+    assert_same(tmp_path, network="test_graphed:MaskedNetwork")
+    assert len(captured) == 3
+
+
+def test_the_best_weights_hold_a_buffer_that_was_replaced(tmp_path: Path) -> None:
+    kept: list[nn.Module] = []
+    settings = tiny("er", network="test_graphed:ReplacingNetwork", tasks=1)
+
+    def keep(trainer: Trainer, progress: Progress) -> None:
+        kept.append(trainer.learner.model)
+
+    assert run(settings, tmp_path / "run", stream=shapes_stream(), on_step=keep)
+    steps = -(-FIRST_TASK // 32)
+    assert float(kept[0].backbone.steps) % steps == 0 < float(kept[0].backbone.steps)

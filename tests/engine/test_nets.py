@@ -1,0 +1,254 @@
+"""Networks: sizes that are known, weights by seed, and networks of one's own."""
+
+import sys
+import types
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from polarbear.base.errors import PolarbearError, UnknownNameError
+from polarbear.engine.nets.heads import LinearHead
+from polarbear.engine.nets.networks import NETWORKS, Pooled, Residual, build_backbone, feature_width
+
+
+def parameters(*modules: nn.Module) -> int:
+    return sum(p.numel() for m in modules for p in m.parameters())
+
+
+def blocks(net: nn.Module) -> list[Residual]:
+    return [m for m in net.modules() if isinstance(m, Residual)]
+
+
+def same_weights(a: nn.Module, b: nn.Module) -> bool:
+    pairs = zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    return all(torch.equal(x, y) for x, y in pairs)
+
+
+def test_resnet32_has_the_published_number_of_parameters() -> None:
+    assert parameters(build_backbone("resnet32", 0), LinearHead(64, 115)) == 473_731
+
+
+@pytest.mark.parametrize(("name", "count"), [("resnet18", 11_689_512), ("resnet50", 25_557_032)])
+def test_imagenet_resnets_have_the_known_number_of_parameters(name: str, count: int) -> None:
+    net = build_backbone(name, 0)
+    assert parameters(net, LinearHead(feature_width(net), 1000)) == count
+
+
+@pytest.mark.parametrize("layers", [20, 32, 44, 56])
+def test_a_cifar_resnet_has_as_many_layers_as_its_name_says(layers: int) -> None:
+    net = build_backbone(f"resnet{layers}", 0)
+    wide = [m for m in net.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3)]
+    assert len(wide) + 1 == layers
+    assert feature_width(net) == 64
+
+
+def test_only_the_last_block_of_a_cifar_resnet_has_no_relu() -> None:
+    net = build_backbone("resnet20", 0)
+    assert [b.relu_after for b in blocks(net)] == [True] * 8 + [False]
+    assert (net.eval()(torch.randn(4, 3, 32, 32)) < 0).any()
+
+
+def test_imagenet_features_are_never_negative() -> None:
+    features = build_backbone("resnet18", 0).eval()(torch.randn(2, 3, 64, 64))
+    assert (features >= 0).all()
+    assert features.shape == (2, 512)
+
+
+def test_the_input_of_a_block_is_projected_only_where_the_shape_changes() -> None:
+    cifar = [isinstance(b.shortcut, nn.Sequential) for b in blocks(build_backbone("resnet20", 0))]
+    assert cifar == [False] * 3 + [True, False, False] * 2
+    fifty = [isinstance(b.shortcut, nn.Sequential) for b in blocks(build_backbone("resnet50", 0))]
+    assert [i for i, projected in enumerate(fifty) if projected] == [0, 3, 7, 13]
+
+
+def test_a_bottleneck_strides_in_its_3x3() -> None:
+    block = blocks(build_backbone("resnet50", 0))[3]
+    strides = [m.stride[0] for m in block.layers.modules() if isinstance(m, nn.Conv2d)]
+    assert strides == [1, 2, 1]
+
+
+def test_a_residual_block_adds_its_input() -> None:
+    block = Residual([nn.Conv2d(4, 4, 1, bias=False)], 4, 4, 1)
+    maps = torch.randn(2, 4, 5, 5)
+    total = block.layers(maps) + maps
+    torch.testing.assert_close(block(maps), total.clamp(min=0))
+    block.relu_after = False
+    torch.testing.assert_close(block(maps), total)
+
+
+def test_features_are_the_mean_over_all_places() -> None:
+    maps = torch.randn(2, 3, 8, 6)
+    torch.testing.assert_close(Pooled([nn.Identity()], 3)(maps), maps.flatten(2).mean(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "fan", "kernels"), [("resnet32", 32 * 9, (64, 32)), ("resnet18", 512 * 9, (512, 256))]
+)
+def test_convolutions_start_kaiming_normal(name: str, fan: int, kernels: tuple[int, int]) -> None:
+    # These layers double the channels: fan-in (ResNet-32) and fan-out (ResNet-18) are told apart.
+    convs = [m for m in build_backbone(name, 3).modules() if isinstance(m, nn.Conv2d)]
+    found = [m.weight for m in convs if m.kernel_size == (3, 3) and m.weight.shape[:2] == kernels]
+    weights = torch.cat([w.detach().flatten() for w in found])
+    assert weights.std().item() == pytest.approx((2 / fan) ** 0.5, rel=0.02)
+    assert (weights / weights.std()).pow(4).mean().item() == pytest.approx(3, rel=0.05)
+
+
+@pytest.mark.parametrize("side", [16, 32, 64])
+def test_small_takes_images_of_many_sizes_and_stays_small(side: int) -> None:
+    net = build_backbone("small", 0)
+    assert 50_000 < parameters(net) < 100_000
+    assert net(torch.randn(2, 3, side, side)).shape == (2, feature_width(net))
+
+
+def test_one_image_with_one_value_a_channel_can_be_trained_on() -> None:
+    net = build_backbone("small", seed=0).train()
+    before = [buffer.clone() for buffer in net.buffers()]
+    net(torch.rand(1, 3, 16, 16)).sum().backward()
+    last = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)][-1]
+    assert last.weight.grad is not None
+    assert last.weight.grad.isfinite().all()
+    # The layers with several places a channel have learned from it, the last one has not.
+    moved = [not torch.equal(a, b) for a, b in zip(before, net.buffers(), strict=True)]
+    assert any(moved)
+    assert last.running_mean is not None
+    assert not last.running_mean.any()
+
+
+def test_small_can_learn() -> None:
+    torch.manual_seed(0)
+    images, labels = torch.randn(64, 3, 16, 16), torch.arange(64) % 4
+    images[:, 0] += labels[:, None, None] % 2
+    images[:, 1] += labels[:, None, None] // 2
+    model = nn.Sequential(build_backbone("small", 0), nn.Linear(128, 4))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(20):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimiser.step()
+    assert (model(images).argmax(1) == labels).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_a_seed_gives_the_same_weights_and_leaves_the_global_state_alone(name: str) -> None:
+    before = torch.get_rng_state()
+    first, again, other = (build_backbone(name, seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert same_weights(first, again)
+    assert not same_weights(first, other)
+
+
+# Networks of one's own.
+
+
+class Own(nn.Module):
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.out_features = width
+        self.layer = nn.Linear(3, width)
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.layer(images.mean((2, 3)))
+        return out
+
+
+class LikeTimm(nn.Module):
+    num_features = 3
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.mean((2, 3))
+
+
+class Widthless(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images.mean((2, 3))
+
+
+class Maps(LikeTimm):
+    def forward(self, images: Tensor) -> Tensor:
+        return images
+
+
+class Classifier(LikeTimm):
+    num_features = 512
+
+
+class Deep(LikeTimm):
+    def __init__(self, depth: int, *more: int, width: int, side: int = 3, **others: int) -> None:
+        super().__init__()
+
+
+class Particular(LikeTimm):
+    def forward(self, images: Tensor) -> Tensor:
+        return images.reshape(-1, 3, 224, 224).mean((2, 3))
+
+
+@pytest.fixture(autouse=True)
+def my_nets(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("my_nets")
+    nets = (Own, LikeTimm, Widthless, Maps, Classifier, Deep, Particular)
+    vars(module).update({c.__name__: c for c in nets}, number=3, words=lambda: "words")
+    monkeypatch.setitem(sys.modules, "my_nets", module)
+
+
+def test_a_network_of_ones_own_comes_by_dotted_path_and_seed() -> None:
+    before = torch.get_rng_state()
+    first, again, other = (build_backbone("my_nets:Own", seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert same_weights(first, again)
+    assert not same_weights(first, other)
+    assert feature_width(first) == 8
+    assert first.training
+
+
+def test_timm_states_its_width_as_num_features() -> None:
+    assert feature_width(build_backbone("my_nets:LikeTimm", 0)) == 3
+
+
+def test_trying_a_network_leaves_its_batch_norm_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def factory() -> nn.Module:
+        return Pooled([nn.BatchNorm2d(3)], 3)
+
+    monkeypatch.setattr("my_nets.factory", factory, raising=False)
+    net = build_backbone("my_nets:factory", 0)
+    assert all(m.num_batches_tracked == 0 for m in net.modules() if isinstance(m, nn.BatchNorm2d))
+
+
+def test_side_says_what_images_a_network_is_tried_on() -> None:
+    with pytest.raises(PolarbearError, match=r"'my_nets:Particular' cannot take images of 32×32"):
+        build_backbone("my_nets:Particular", 0)
+    build_backbone("my_nets:Particular", 0, side=224)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("resnet23", UnknownNameError, r"unknown network 'resnet23': did you mean 'resnet"),
+        ("timm.create_model", UnknownNameError, r"Valid: package\.module:factory, resnet18"),
+        ("my_nets:", UnknownNameError, r"package\.module:factory"),
+        ("no_such:net", PolarbearError, r"cannot import 'no_such' .*PYTHONPATH"),
+        ("my_nets:Onw", UnknownNameError, r"factory in my_nets 'Onw': did you mean 'Own'"),
+        ("my_nets:number", PolarbearError, r"is 3: a function without arguments is needed"),
+        (
+            "my_nets:Deep",
+            PolarbearError,
+            r"needs arguments \(depth, width\), but is called without",
+        ),
+        ("my_nets:words", PolarbearError, r"gave a str, not an nn\.Module"),
+        ("my_nets:Widthless", PolarbearError, r"Widthless does not state .* out_features"),
+        ("my_nets:Maps", PolarbearError, r"gives \(2, 3, 32, 32\) .* not features \(2, 3\)"),
+        ("my_nets:Classifier", PolarbearError, r"gives \(2, 3\) .*\(2, 512\).*num_classes=0"),
+    ],
+)
+def test_a_wrong_network_is_refused_with_a_remedy(
+    name: str, kind: type[PolarbearError], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        build_backbone(name, 0)
+
+
+def test_channels_last_images_give_the_same_features() -> None:
+    images = torch.randn(2, 3, 32, 32)
+    net = build_backbone("resnet20", 0).eval()
+    last = net(images.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(last, net(images), rtol=1e-4, atol=1e-5)

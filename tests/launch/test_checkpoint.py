@@ -1,0 +1,197 @@
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+import safetensors.numpy
+import torch
+from hypothesis import given
+from hypothesis import settings as checks
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine_run import newest_checkpoint
+from polarbear.launch.checkpoint import Checkpoint, clear, numbers, save
+from polarbear.runs.folder import RunError
+
+
+def tensors(number: int) -> dict[str, Tensor]:
+    wide = torch.arange(48, dtype=torch.float32).view(2, 3, 2, 4) + number
+    return {
+        "model/weight": wide.to(memory_format=torch.channels_last),
+        "model/count": torch.tensor(number),
+        "head/old": torch.empty(0, 8),
+        "memory/labels": torch.tensor([True, False]),
+        "losses/epoch": torch.tensor([0.1, 0.2], dtype=torch.float64),
+    }
+
+
+def write(folder: Path, *numbers: int) -> None:
+    for number in numbers:
+        save(folder, number, Checkpoint(tensors(number), {"progress": {"task": number}}))
+
+
+def newest(folder: Path) -> int:
+    found = newest_checkpoint(folder)
+    assert found is not None
+    number, checkpoint = found
+    assert checkpoint.facts == {"progress": {"task": number}}
+    expected = tensors(number)
+    assert checkpoint.tensors.keys() == expected.keys()
+    for name, tensor in checkpoint.tensors.items():
+        assert tensor.dtype == expected[name].dtype
+        assert torch.equal(tensor, expected[name])
+    return number
+
+
+def test_what_was_saved_comes_back(tmp_path: Path) -> None:
+    assert newest_checkpoint(tmp_path) is None
+    assert newest_checkpoint(tmp_path / "absent") is None
+    write(tmp_path, 7)
+    assert newest(tmp_path) == 7
+
+
+def test_the_last_two_are_kept(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2, 9, 10)
+    assert newest(tmp_path) == 10
+    names = sorted(file.name for file in tmp_path.iterdir())
+    assert names == [f"{n:08d}.{kind}" for n in (9, 10) for kind in ("json", "safetensors")]
+
+
+def test_no_file_is_a_pickle(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    arrays = safetensors.numpy.load((tmp_path / "00000001.safetensors").read_bytes())
+    assert arrays["model/weight"].tolist() == tensors(1)["model/weight"].tolist()
+    assert json.loads((tmp_path / "00000001.json").read_text())["facts"] == {
+        "progress": {"task": 1}
+    }
+
+
+@checks(deadline=None)
+@given(st.data())
+def test_a_file_cut_anywhere_is_noticed(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    write(folder, 1, 2)
+    file = folder / data.draw(st.sampled_from(["00000002.json", "00000002.safetensors"]))
+    # Without its last byte, a line break, the JSON is still whole.
+    size = file.stat().st_size - (2 if file.suffix == ".json" else 1)
+    os.truncate(file, data.draw(st.integers(0, size)))
+    assert newest(folder) == 1
+
+
+@checks(deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_a_changed_byte_of_the_tensors_is_noticed(
+    tmp_path_factory: pytest.TempPathFactory, place: int, change: int
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    write(folder, 1, 2)
+    file = folder / "00000002.safetensors"
+    content = bytearray(file.read_bytes())
+    content[place % len(content)] ^= change
+    file.write_bytes(content)
+    assert newest(folder) == 1
+
+
+@pytest.mark.parametrize("kind", ["json", "safetensors"])
+def test_a_missing_half_is_noticed(tmp_path: Path, kind: str) -> None:
+    write(tmp_path, 1, 2)
+    (tmp_path / f"00000002.{kind}").unlink()
+    assert newest(tmp_path) == 1
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", "{}", '{"sha256": null}', "\x00\xff"])
+def test_json_that_is_no_checkpoint_is_noticed(tmp_path: Path, content: str) -> None:
+    write(tmp_path, 1, 2)
+    (tmp_path / "00000002.json").write_text(content, encoding="latin-1")
+    assert newest(tmp_path) == 1
+
+
+def test_a_damaged_one_is_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path, 1, 2)
+    os.truncate(tmp_path / "00000002.safetensors", 100)
+    with caplog.at_level(logging.WARNING, "polarbear"):
+        newest(tmp_path)
+    assert "00000002.json is damaged, the one before is used: its tensors are not" in caplog.text
+
+
+def test_if_all_are_damaged_there_is_none(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2)
+    for number in (1, 2):
+        os.truncate(tmp_path / f"{number:08d}.safetensors", 100)
+    assert newest_checkpoint(tmp_path) is None
+    assert numbers(tmp_path) == [2, 1]
+    clear(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_flipped_bit_of_the_facts_is_detected(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2)
+    file = tmp_path / "00000002.json"
+    text = file.read_bytes()
+    for bit in range(8 * len(text)):
+        flipped = bytearray(text)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        assert newest(tmp_path) == 1, flipped
+
+
+def test_after_a_damaged_one_its_number_is_written_again(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2)
+    os.truncate(tmp_path / "00000002.safetensors", 100)
+    write(tmp_path, newest(tmp_path) + 1)
+    assert newest(tmp_path) == 2
+    (tmp_path / "00000002.json").unlink()
+    assert newest(tmp_path) == 1
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2)
+    left = [".00000003.safetensors.part", "00000003.safetensors", ".00000003.json.part"]
+    left.append("00000000.safetensors")
+    for name in left:
+        (tmp_path / name).write_bytes(b"half")
+    assert newest(tmp_path) == 2
+    write(tmp_path, 3)
+    assert newest(tmp_path) == 3
+    names = sorted(file.name for file in tmp_path.iterdir())
+    assert names == [f"{n:08d}.{kind}" for n in (2, 3) for kind in ("json", "safetensors")]
+
+
+def test_files_of_other_names_are_left_alone(tmp_path: Path) -> None:
+    others = ["notes.txt", "1.json", "00000001.json.bak", "000000001.json", "best.safetensors"]
+    for name in others:
+        (tmp_path / name).write_text("mine")
+    write(tmp_path, 1, 2, 3)
+    clear(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(others)
+
+
+def test_nothing_is_written_or_deleted_through_a_link(tmp_path: Path) -> None:
+    elsewhere, link = tmp_path / "elsewhere", tmp_path / "run" / "checkpoint"
+    write(elsewhere, 1, 2)
+    before = {file.name: file.read_bytes() for file in elsewhere.iterdir()}
+    link.parent.mkdir()
+    link.symlink_to(elsewhere)
+    for change in (lambda: write(link, 9), lambda: clear(link)):
+        with pytest.raises(RunError, match=r"run/checkpoint is a link, and a run changes no files"):
+            change()
+    assert {file.name: file.read_bytes() for file in elsewhere.iterdir()} == before
+
+
+def test_a_failed_save_leaves_the_earlier_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 1, 2)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write(tmp_path, 3)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before

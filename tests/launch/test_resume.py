@@ -1,0 +1,206 @@
+"""Runs that are really killed, stopped and starved of room, each in a process of its own."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine_run import (
+    REFUSED,
+    UNFINISHED,
+    Orders,
+    go,
+    go_on_until_finished,
+    newest_checkpoint,
+    outcome,
+    shapes_stream,
+    start,
+    tiny,
+)
+from polarbear.launch.runner import run
+from polarbear.runs.folder import RunFolder
+from polarbear.settings.settings import Settings
+
+Unbroken = Callable[[str], object]
+
+KILLED = -signal.SIGKILL
+METHODS = ("finetune", "er", "agem", "icarl-norm", "lucir", "incremental-joint")
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def asked(method: str) -> Settings:
+    return tiny(method, tasks=2, keep_scores=True)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
+    """Outcomes of runs that nobody disturbed."""
+    found: dict[str, object] = {}
+
+    def outcome_of(method: str) -> object:
+        if method not in found:
+            folder = tmp_path_factory.mktemp("unbroken") / method
+            assert run(asked(method), folder, stream=shapes_stream())
+            found[method] = outcome(folder)
+        return found[method]
+
+    return outcome_of
+
+
+def message(orders: Orders) -> str:
+    return orders.folder.with_name(f"{orders.folder.name}.message").read_text()
+
+
+def test_a_process_of_its_own_gives_the_same_bytes(tmp_path: Path, unbroken: Unbroken) -> None:
+    orders = Orders(asked("er"), tmp_path / "run")
+    go_on_until_finished(orders)
+    assert outcome(orders.folder) == unbroken("er")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_at_the_worst_moments(tmp_path: Path, method: str, unbroken: Unbroken) -> None:
+    """Between any two system calls that change files: in the middle of a checkpoint, of a line."""
+    orders = Orders(asked(method), tmp_path / "run")
+    chance = random.Random(METHODS.index(method))
+    for _ in range(8):
+        code = go(replace(orders, die_at=chance.randint(1, 40)))
+        assert code in (KILLED, 0)
+        if code == 0:
+            break
+    go_on_until_finished(orders)
+    assert outcome(orders.folder) == unbroken(method)
+
+
+@pytest.mark.parametrize("method", ["er", "lucir"])
+def test_killed_at_any_time(tmp_path: Path, method: str, unbroken: Unbroken) -> None:
+    """From outside, whatever it is doing."""
+    orders = Orders(asked(method), tmp_path / "run")
+    chance = random.Random(7)
+    for _ in range(4):
+        process = start(orders)
+        while process.is_alive() and not (orders.folder / "epochs.jsonl").exists():
+            time.sleep(0.01)
+        process.join(chance.random() * 0.2)
+        process.kill()
+        process.join(60)
+        assert process.exitcode in (KILLED, 0)
+    go_on_until_finished(orders)
+    assert outcome(orders.folder) == unbroken(method)
+
+
+def test_killed_before_the_first_checkpoint(tmp_path: Path, unbroken: Unbroken) -> None:
+    orders = Orders(asked("er"), tmp_path / "run", save_every=1e9, wait_at=9)
+    process = start(orders)
+    wait_for(orders.folder / "ready")
+    process.kill()
+    process.join(60)
+    assert list(RunFolder(orders.folder).lines("epochs"))
+    assert newest_checkpoint(orders.folder / "checkpoint") is None
+    go_on_until_finished(orders)
+    assert outcome(orders.folder) == unbroken("er")
+
+
+@pytest.mark.parametrize("method", ["er", "icarl-norm"])
+def test_sigterm_stops_at_the_next_step(tmp_path: Path, method: str, unbroken: Unbroken) -> None:
+    orders = Orders(asked(method), tmp_path / "run", save_every=1e9, wait_at=11)
+    process = start(orders)
+    wait_for(orders.folder / "ready")
+    os.kill(process.pid, signal.SIGTERM)
+    (orders.folder / "go").touch()
+    process.join(60)
+    assert process.exitcode == UNFINISHED
+    found = newest_checkpoint(orders.folder / "checkpoint")
+    assert found is not None
+    assert found[0] == 1
+    progress = found[1].facts["progress"]
+    # Four steps and the end of an epoch are five yields: the 11th is the first step of epoch 2.
+    assert (progress["task"], progress["epoch"], progress["step"]) == (0, 2, 1)
+    go_on_until_finished(orders)
+    assert outcome(orders.folder) == unbroken(method)
+
+
+def wait_for(file: Path) -> None:
+    for _ in range(6000):
+        if file.exists():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{file.name} never came")
+
+
+def stopped(orders: Orders, step: int) -> None:
+    """Bring a run to a checkpoint after a step."""
+    process = start(replace(orders, wait_at=step))
+    wait_for(orders.folder / "ready")
+    os.kill(process.pid, signal.SIGTERM)
+    (orders.folder / "go").touch()
+    process.join(60)
+    assert process.exitcode == UNFINISHED
+
+
+def test_no_room_for_a_checkpoint(tmp_path: Path, unbroken: Unbroken) -> None:
+    orders = Orders(asked("er"), tmp_path / "run")
+    stopped(orders, step=8)
+    folder = orders.folder / "checkpoint"
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    size = max(len(content) for content in before.values())
+    assert go(replace(orders, file_limit=size // 2)) == REFUSED
+    assert message(orders).startswith("PolarbearError: no checkpoint could be written to")
+    assert "File too large" in message(orders)
+    assert f"The one before is kept; make room, then `polarbear resume {orders.folder}`" in message(
+        orders
+    )
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    go_on_until_finished(orders)
+    assert outcome(orders.folder) == unbroken("er")
+
+
+def test_no_room_for_a_line(tmp_path: Path, unbroken: Unbroken) -> None:
+    orders = Orders(asked("er"), tmp_path / "run")
+    stopped(orders, step=8)
+    size = (orders.folder / "epochs.jsonl").stat().st_size
+    assert go(replace(orders, file_limit=size + 20, save_every=1e9)) == REFUSED
+    assert message(orders).startswith(f"RunError: no more can be written to {orders.folder}: ")
+    assert (orders.folder / "epochs.jsonl").stat().st_size == size + 20
+    assert len(list(RunFolder(orders.folder).lines("epochs"))) == 1
+    go_on_until_finished(orders)
+    assert outcome(orders.folder) == unbroken("er")
+
+
+def test_no_room_at_the_start(tmp_path: Path) -> None:
+    orders = Orders(asked("er"), tmp_path / "run", file_limit=500)
+    assert go(orders) == REFUSED
+    assert "run cannot become a run folder: [Errno 27] File too large" in message(orders)
+    assert not (orders.folder / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("half", ["json", "safetensors"])
+def test_a_truncated_newest_checkpoint_after_a_kill(
+    tmp_path: Path, half: str, unbroken: Unbroken
+) -> None:
+    orders = Orders(asked("icarl-norm"), tmp_path / "run")
+    process = start(replace(orders, wait_at=13))
+    wait_for(orders.folder / "ready")
+    process.kill()
+    process.join(60)
+    newest = max((orders.folder / "checkpoint").glob(f"*.{half}"))
+    os.truncate(newest, newest.stat().st_size - 100)
+    go_on_until_finished(orders)
+    assert outcome(orders.folder) == unbroken("icarl-norm")
+
+
+def test_if_all_checkpoints_are_damaged_the_run_begins_again(
+    tmp_path: Path, unbroken: Unbroken
+) -> None:
+    orders = Orders(asked("finetune"), tmp_path / "run")
+    stopped(orders, step=8)
+    for file in (orders.folder / "checkpoint").glob("*.safetensors"):
+        os.truncate(file, 10)
+    go_on_until_finished(orders)
+    assert outcome(orders.folder) == unbroken("finetune")

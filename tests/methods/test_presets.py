@@ -1,0 +1,175 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polarbear.base.errors import PolarbearError, UnknownNameError
+from polarbear.methods.presets import preset_names, preset_values, settings_for
+from polarbear.methods.registry import METHODS
+from polarbear.named.registry import benchmarks
+
+CIFAR = ("iirc-cifar", "cil-cifar")
+IMAGENET = tuple(f"{kind}-imagenet-{size}" for kind in ("iirc", "cil") for size in ("full", "lite"))
+
+
+def papers(benchmark: str, method: str) -> dict[str, Any]:
+    """Section 6 of the specification, written down once more."""
+    on_cifar = benchmark in CIFAR
+    rate = 1.0 if on_cifar else 0.5 if method in ("icarl-cnn", "icarl-norm") else 0.1
+    epochs, first = (140, 280) if on_cifar else (100, 200)
+    if method == "joint":
+        epochs = first = 400 if on_cifar else 180
+    return {
+        "network": "resnet32" if on_cifar else "resnet50",
+        "learning_rate": rate,
+        "epochs": epochs,
+        "first": first,
+    }
+
+
+@pytest.mark.parametrize("benchmark", [*CIFAR, *IMAGENET])
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_the_papers_values(benchmark: str, method: str) -> None:
+    for name in (benchmark, f"{benchmark}-v1"):
+        settings = settings_for(method, name)
+        assert (settings.method, settings.benchmark) == (method, name)
+        assert papers(benchmark, method) == {
+            "network": settings.network,
+            "learning_rate": settings.learning_rate,
+            "epochs": settings.epochs_of(1),
+            "first": settings.epochs_of(0),
+        }
+        assert (settings.momentum, settings.weight_decay, settings.batch_size) == (0.9, 1e-5, 128)
+        plateau = (settings.plateau_patience, settings.plateau_factor, settings.plateau_threshold)
+        assert plateau == (10, 0.1, 1e-3)
+        assert (settings.memory_per_class, settings.memory_total) == (20, None)
+        assert (settings.seed, settings.decision, settings.options) == (100, "threshold", {})
+
+
+def test_every_benchmark_has_its_values_in_the_papers_preset() -> None:
+    for benchmark in benchmarks():
+        assert preset_values("paper", benchmark.name, "er"), benchmark.name
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_the_embedded_benchmark_trains_a_small_network(method: str) -> None:
+    settings = settings_for(method, "iirc-shapes")
+    assert settings.network == "small"
+    assert settings.epochs_of(0) <= 60
+
+
+def test_changes_of_ones_own_come_last() -> None:
+    settings = settings_for("icarl-cnn", "iirc-imagenet-lite", learning_rate=0.2, order=3)
+    assert (settings.learning_rate, settings.order, settings.network) == (0.2, 3, "resnet50")
+
+
+def test_an_unknown_change_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'epochs'"):
+        settings_for("er", "iirc-cifar", epoch=3)
+
+
+def test_a_benchmark_of_ones_own_has_the_defaults() -> None:
+    assert preset_values("paper", "my-birds", "er") == {}
+
+
+def test_presets_are_found_by_name() -> None:
+    assert preset_names() == ("paper",)
+    with pytest.raises(UnknownNameError, match="unknown preset 'papr': did you mean 'paper'"):
+        settings_for("er", preset="papr")
+
+
+@pytest.mark.parametrize("name", ["mine.toml", "presets/mine", "/nowhere/mine.toml"])
+def test_a_preset_named_like_a_file_that_is_not_there(name: str) -> None:
+    with pytest.raises(
+        PolarbearError, match=r"no preset file /.*mine.*ships with polarbear: paper"
+    ):
+        settings_for("er", preset=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("iirc-cifr", "unknown benchmark 'iirc-cifr': did you mean 'iirc-cifar'"),
+        ("iirc-shapes-v9", "iirc-shapes has no version 9"),
+        (
+            "cifar100",
+            "unknown benchmark 'cifar100': that is a data set.*benchmarks: iirc-cifar, cil-cifar$",
+        ),
+    ],
+)
+def test_a_misspelt_benchmark_does_not_get_the_defaults(name: str, message: str) -> None:
+    with pytest.raises(PolarbearError, match=message):
+        settings_for("er", name)
+
+
+def write(folder: Path, text: str) -> str:
+    file = folder / "mine.toml"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    mine = write(
+        tmp_path,
+        """
+        epochs = 9
+        batch_size = 8
+
+        [iirc-cifar]
+        batch_size = 16
+        learning_rate = 0.5
+
+        [iirc-cifar.lucir]
+        learning_rate = 0.25
+        options = { margin = 0.3 }
+
+        [cil-cifar]
+        like = "iirc-cifar"
+        batch_size = 32
+
+        [cil-cifar."my.module:Method"]
+        epochs = 2
+        """,
+    )
+
+    def values(method: str, benchmark: str) -> tuple[Any, ...]:
+        s = settings_for(method, benchmark, preset=mine)
+        return s.epochs, s.batch_size, s.learning_rate, s.options
+
+    assert values("er", "iirc-cifar") == (9, 16, 0.5, {})
+    assert values("lucir", "iirc-cifar") == (9, 16, 0.25, {"margin": 0.3})
+    assert values("lucir", "cil-cifar") == (9, 32, 0.25, {"margin": 0.3})
+    assert values("my.module:Method", "cil-cifar") == (2, 32, 0.5, {})
+    assert values("er", "iirc-shapes") == (9, 8, 1.0, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[iirc-cifar]\nepoch = 3", "unknown setting 'epoch': did you mean 'epochs'"),
+        ("epoch = 3", "unknown setting 'epoch': did you mean 'epochs'"),
+        ("[iirc-cifar.er]\nepoch = 3", "unknown setting 'epoch': did you mean 'epochs'"),
+        ("[iirc-cifar.icarl]\nepochs = 3", "unknown method in .*'icarl': did you mean 'icarl-cnn'"),
+        ("[iirc-cifar.options]\nmargin = 3", "unknown method in .*iirc-cifar 'options'"),
+        (
+            "[iirc-cifra]\nepochs = 3",
+            "unknown benchmark in .*'iirc-cifar': did you mean 'iirc-cifra'",
+        ),
+        (
+            '[iirc-cifar]\nlike = "iirc-cifra"',
+            "unknown table of a preset 'iirc-cifra': did you mean",
+        ),
+        ("[iirc-cifar]\nepochs = '3'", "epochs must be int, not '3'"),
+        ("[iirc-cifar]\nepochs = 0", "epochs must be from 1 to 1,000,000, not 0"),
+        ("[iirc-cifar", "mine.toml cannot be read as TOML"),
+    ],
+)
+def test_a_faulty_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(PolarbearError, match=message):
+        settings_for("er", "iirc-cifar", preset=write(tmp_path, text))
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(PolarbearError, match="cannot be read as TOML"):
+        settings_for("er", "iirc-cifar", preset=str(tmp_path / "mine.toml"))

@@ -1,0 +1,553 @@
+"""The page, in a real browser: what a reader sees, presses and points at."""
+
+import json
+import re
+import sys
+from base64 import b64decode
+from collections.abc import Iterator
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import polarbear
+from browser import Opened, launched, opened
+from polarbear.base.errors import install_line
+from polarbear.benchmark.source import Source
+from polarbear.benchmark.stream import Stream
+from polarbear.named.registry import _REGISTRY, find
+from polarbear.report.page import answers as page_answers
+from polarbear.report.page.images import pick_rows, picture_data
+from polarbear.report.page.page import page_data, render, write_page
+from polarbear.report.read.answers import answers
+from polarbear.report.read.groups import Runs
+from polarbear.report.read.runs import read_runs
+from polarbear.runs.folder import RunFolder
+from polarbear.score.evaluate import SCORE_NAMES
+from polarbear.score.metrics import confusion_rates
+from polarbear.score.table import BY_TASK
+from synthetic_runs import summary
+
+TEN = (
+    *("finetune", "er", "er-infinite", "mask-seen", "agem"),
+    *("icarl-cnn", "icarl-norm", "lucir", "joint", "incremental-joint"),
+)
+
+
+def write_run(
+    folder: Path,
+    stream: Stream,
+    method: str,
+    *,
+    skill: float,
+    kept: bool = True,
+    tasks: int | None = None,
+) -> None:
+    """A run folder of a learner that names this share of the true labels, and some others."""
+    settings = {"method": method, "benchmark": stream.name, "order": stream.order, "seed": 100}
+    about = {"settings": settings, "root": None, "classes": stream.schedule.tasks}
+    run = RunFolder.create(folder, about)
+    done = len(stream) if tasks is None else tasks
+    random = np.random.default_rng([stream.order or 0, len(method)])
+    evaluator = polarbear.Evaluator(stream)
+    for after in range(done):
+        targets = stream.test(after).targets
+        named = targets & (random.random(targets.shape) < skill)
+        named |= random.random(targets.shape) < (1 - skill) / 10
+        scores = evaluator.add(after, named)
+        rows = {name: evaluator.table.by_task[name][after, : after + 1] for name in BY_TASK}
+        run.append("scores", {"after": after, "split": "test", "scores": scores, "by_task": rows})
+        if kept:
+            run.save_predictions(after, named)
+    if done == len(stream):
+        (folder / "finished.json").write_text("{}")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    root = tmp_path_factory.mktemp("runs")
+    streams = [polarbear.load("iirc-shapes", order) for order in range(3)]
+    write_run(root / "finetune", streams[0], "finetune", skill=0.2)
+    for order, stream in enumerate(streams):
+        write_run(root / f"er-{order}", stream, "er", skill=0.5 + order / 10, kept=order == 0)
+    joint = polarbear.load("iirc-shapes", 0, joint=True)
+    write_run(root / "joint", joint, "joint", skill=0.9)
+    return read_runs(root)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def file(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_page(runs, tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture
+def site(browser: Any, file: Path) -> Iterator[Opened]:
+    with opened(browser, file) as one:
+        yield one
+        assert one.errors == []
+
+
+def lines(page: Any) -> dict[str, str]:
+    """The curves of the chart, by method."""
+    found = page.locator("#curve-chart .line").all()
+    return {one.get_attribute("data-method"): one.get_attribute("d") for one in found}
+
+
+def test_opens_quietly_and_asks_nothing_of_the_network(site: Opened, file: Path) -> None:
+    assert [url for url in site.requests if not url.startswith("data:")] == [file.as_uri()]
+    page = site.page
+    assert page.title() == "What learners know of iirc-shapes-v1 – polarbear"
+    assert page.get_attribute("html", "lang") == "en"
+    assert "3 methods, 5 runs, 7 tasks" in page.inner_text("#lead")
+    assert page.locator("#methods .chip").all_inner_texts()[1].split("\n")[-1] == "3 runs"
+    assert set(lines(page)) == {"finetune", "ER", "joint"}
+    assert page.locator(".card").count() == 8
+
+
+def test_every_control_and_picture_has_a_name(site: Opened) -> None:
+    nameless = site.page.evaluate(
+        """() => [...document.querySelectorAll('button, select, input, canvas, [role=img]')]
+        .filter((node) => !(node.labels?.length || node.textContent.trim()
+          || node.getAttribute('aria-label') || node.getAttribute('aria-labelledby')))
+        .map((node) => node.outerHTML)"""
+    )
+    assert nameless == []
+
+
+def test_a_score_is_chosen_from_the_list_and_by_a_question(site: Opened) -> None:
+    page = site.page
+    before = lines(page)
+    page.select_option("#metric", "implication")
+    assert lines(page)["ER"] != before["ER"]
+    assert "superclass is named when its subclass is" in page.inner_text("#metric-about")
+    page.get_by_role("button", name="How well does it label").click()
+    assert page.input_value("#metric") == "pw_jaccard"
+    assert lines(page) == before
+
+
+def test_one_tasks_images_are_followed(site: Opened, runs: Runs) -> None:
+    page = site.page
+    assert not page.is_visible("#on-task")
+    page.select_option("#metric", "pw_jaccard@k")
+    first = lines(page)["ER"]
+    page.select_option("#on-task", "3")
+    assert lines(page)["ER"] != first
+    assert lines(page)["ER"].count("L") == 3  # tasks 3 to 6
+    page.locator("details summary").first.click()
+    row = page.locator("#by-task tbody tr").nth(5).inner_text()
+    assert f"{runs.group('er').by_task_mean()[5, 3]:.3f}" in row
+
+
+def test_methods_are_switched_off_and_on(site: Opened) -> None:
+    page = site.page
+    page.locator("#methods .chip", has_text="finetune").click()
+    assert set(lines(page)) == {"ER", "joint"}
+    assert page.locator("#results tbody tr").count() == 2
+    page.click("#no-methods")
+    assert "No method is chosen" in page.inner_text("#curve-chart")
+    page.click("#all-methods")
+    assert len(lines(page)) == 3
+
+
+def test_pointing_at_the_chart_tells_mean_spread_and_runs(site: Opened, runs: Runs) -> None:
+    page = site.page
+    chart = page.locator("#curve-chart svg")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + 46, box["y"] + 100)
+    er = runs.group("er")
+    mean, std = er.mean("pw_jaccard")[0], er.std("pw_jaccard")[0]
+    tip = page.inner_text("#tip")
+    assert "pw-JS after task 0" in tip
+    assert f"{mean:.3f} ± {std:.3f} (3 runs)" in tip
+    assert f"{runs.group('finetune').mean('pw_jaccard')[0]:.3f} (1 run)" in tip
+    page.mouse.click(box["x"] + 46, box["y"] + 100)
+    assert page.input_value("#task") == "0"
+    page.mouse.move(5, 5)
+    assert not page.is_visible("#tip")
+
+
+def test_table_tells_means_deviations_and_the_best(site: Opened, runs: Runs) -> None:
+    page = site.page
+    er = runs.group("er")
+    text = f"{er.mean('pw_jaccard')[-1]:.3f} ({er.std('pw_jaccard')[-1]:.3f})"
+    cell = page.locator("#results tbody tr", has_text="ER").locator("td").nth(1)
+    assert cell.inner_text() == text
+    # joint is better, but a bound.
+    assert "best" in cell.get_attribute("class")
+    assert page.locator("#results tbody th").all_inner_texts() == ["finetune", "ER", "joint bound"]
+    sort = page.locator("#results").get_by_role("button", name="Jaccard", exact=True)
+    sort.click()
+    assert page.locator("#results tbody th").first.inner_text() == "joint bound"
+    assert page.evaluate("document.activeElement.textContent") == "Jaccard"
+
+
+def test_arrow_keys_change_the_task_everywhere(site: Opened) -> None:
+    page = site.page
+    cards = page.inner_text("#questions")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert page.input_value("#task") == "4"
+    assert page.inner_text("#task-number") == "4 of 6"
+    assert page.inner_text("#questions") != cards
+    page.focus("#task")
+    page.keyboard.press("ArrowRight")
+    assert page.input_value("#task") == "5"
+    page.click("#later")
+    assert page.is_disabled("#later")
+
+
+def test_focus_stays_where_it_was_and_is_seen(site: Opened) -> None:
+    page = site.page
+    page.locator("#methods .chip").nth(1).focus()
+    page.keyboard.press("Space")
+    active = "document.activeElement"
+    assert page.evaluate(f"{active}.getAttribute('aria-pressed')") == "false"
+    assert page.evaluate(f"getComputedStyle({active}).outlineStyle") == "solid"
+
+
+def test_pointing_at_r_jk_tells_its_value(site: Opened, runs: Runs) -> None:
+    page = site.page
+    page.select_option("#right", label="ER")
+    cell = page.locator("#heat svg").nth(1).locator("[data-after='4'][data-task='2']")
+    cell.hover()
+    er = runs.group("er")
+    value = f"{er.by_task_mean()[4, 2]:.3f} ± {er.by_task_std()[4, 2]:.3f} (3 runs)"
+    assert "after task 4, on the images of task 2" in page.inner_text("#tip")
+    assert value in page.inner_text("#tip")
+    page.select_option("#right", label="joint")
+    assert "joint has no scores by task" in page.inner_text("#heat")
+
+
+def test_a_cell_of_the_confusion_matrix_is_read(site: Opened, runs: Runs) -> None:
+    page = site.page
+    page.select_option("#right", label="ER")
+    page.wait_for_selector("canvas[data-who='1']")
+    page.locator("canvas").nth(1).focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    given = answers(runs.group("er").runs[0], 6)
+    rate = confusion_rates(given.named, given.view.targets)[3, 1]
+    names = [given.hierarchy.title(name) for name in given.view.classes]
+    told = page.inner_text("#confusion-readout")
+    assert f"that are {names[3]} (task 0), named {names[1]} (task 0)" in told
+    shown = re.search(r"ER (\d+) % · truth 0 %", told)
+    assert shown
+    assert abs(int(shown[1]) - 100 * rate) <= 1
+    assert page.input_value("#task") == "6"  # the arrows moved the cell, not the task
+
+
+def test_pointing_at_the_truth_tells_what_is_due(site: Opened) -> None:
+    page = site.page
+    truth = page.locator("canvas[data-who='truth']")
+    truth.scroll_into_view_if_needed()
+    box = truth.bounding_box()
+    page.mouse.move(box["x"] + 92 + 2, box["y"] + 92 + 2)
+    assert "truth 100 %" in page.inner_text("#confusion-readout")
+
+
+def test_the_confusion_matrix_zooms(site: Opened) -> None:
+    page = site.page
+    truth = page.locator("canvas[data-who='truth']")
+    picture = "(node) => node.toDataURL()"
+    whole = truth.evaluate(picture)
+    assert page.is_disabled("#zoom-out")
+    page.click("#zoom-in")
+    near = truth.evaluate(picture)
+    assert near != whole
+    truth.focus()
+    page.keyboard.press("+")
+    assert truth.evaluate(picture) not in (near, whole)
+    page.keyboard.press("0")
+    page.locator("h2").first.click()
+    assert page.is_disabled("#zoom-all")
+    page.select_option("#go-to", label="bear")
+    assert "that are bear" in page.inner_text("#confusion-readout")
+    assert page.is_enabled("#zoom-all")
+
+
+def test_siblings_stand_together_where_asked(site: Opened) -> None:
+    page, stream = site.page, polarbear.load("iirc-shapes")
+    page.select_option("#arranged", "family")
+    page.locator("canvas[data-who='truth']").focus()
+    first, tree = stream.classes[0], stream.hierarchy
+    found = set()
+    for _ in tree.children(first):
+        page.keyboard.press("ArrowDown")
+        told = page.inner_text("#confusion-readout")
+        assert f"named {tree.title(first)} (task 0)" in told
+        assert "truth 100 %" in told
+        found.add(re.search(r"that are ([a-z ]+) \(", told)[1])
+    assert found == {tree.title(name) for name in tree.children(first)}
+
+
+def test_the_river_follows_a_superclass(site: Opened) -> None:
+    page = site.page
+    bands = "nodes => nodes.map((node) => node.getAttribute('d'))"
+    first = page.locator("#river [data-way]").evaluate_all(bands)
+    page.select_option("#superclass", label="star")
+    assert page.locator("#river [data-way]").evaluate_all(bands) != first
+    chart = page.locator("#river svg").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 16, box["y"] + 100)
+    tip = page.inner_text("#tip")
+    assert "finetune, star after task 6" in tip
+    shares = [int(share) for share in re.findall(r"(\d+) %", tip)]
+    assert abs(sum(shares[1:]) - 100) <= 4  # the first is the superclass, whatever else
+
+
+def test_images_show_right_and_wrong_labels_of_two_methods(site: Opened, runs: Runs) -> None:
+    page = site.page
+    page.select_option("#right", label="ER")
+    given = answers(runs.group("er").runs[0], 6)
+    data = page_data(runs)["answers"]
+    card = page.locator(".photo").first
+    truth = [data["classes"][place]["name"] for place in data["photos"][0]]
+    assert card.locator("> div .label").all_inner_texts()[: len(truth)] == truth
+    named = {data["classes"][place]["name"] for place in data["methods"][1]["labels"][6][0]}
+    shown = card.locator("[data-method='ER'] .label").all_inner_texts()
+    assert {text[2:] for text in shown if text[0] == "✓"} == named & set(truth)
+    assert {text[2:] for text in shown if text[0] == "✗"} <= named - set(truth)
+    assert card.locator("[data-method='ER'] .strip i").count() == 7
+    assert given.named.shape[1] == 36
+    assert page.locator(".picture").first.evaluate(
+        "(node) => getComputedStyle(node).backgroundImage.startsWith('url(\"data:image/png')"
+    )
+
+
+def test_images_are_filtered_and_more_are_shown(site: Opened) -> None:
+    page = site.page
+    assert page.locator(".photo").count() == 12
+    page.click("#more")
+    assert page.locator(".photo").count() == 36
+    page.select_option("#gallery-class", label="star")
+    stars = page.locator(".photo").all_inner_texts()
+    assert stars
+    assert all("star" in text for text in stars)
+    page.select_option("#gallery-filter", "right")
+    fewer = page.locator(".photo")
+    for card in fewer.all():
+        assert card.locator(".answer").nth(1).locator(".wrong, .missing").count() == 0
+    assert fewer.count() < len(stars) + 1
+
+
+def test_before_its_classes_arrive_an_image_is_not_asked_about(site: Opened) -> None:
+    page = site.page
+    for _ in range(6):
+        page.click("#earlier")
+    assert "not asked yet" in page.inner_text("#gallery")
+    page.select_option("#right", label="joint")
+    page.wait_for_function(
+        "document.getElementById('confusion').textContent.includes('joint has no predictions')"
+    )
+
+
+@pytest.mark.parametrize("width", [360, 800])
+def test_narrow_screens_need_no_sideways_scrolling(browser: Any, file: Path, width: int) -> None:
+    with opened(browser, file, viewport={"width": width, "height": 740}) as site:
+        assert site.page.evaluate("document.documentElement.scrollWidth") <= width
+        site.page.click("#earlier")
+        assert site.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert site.errors == []
+
+
+def test_dark_follows_the_system_and_the_button(browser: Any, file: Path) -> None:
+    def ground(page: Any) -> int:
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return int(re.findall(r"\d+", colour)[0])
+
+    with opened(browser, file, color_scheme="dark") as site:
+        assert ground(site.page) < 40
+        site.page.emulate_media(color_scheme="light")
+        site.page.wait_for_selector("html[data-theme='light']")
+        assert ground(site.page) > 220
+        site.page.click("#theme")
+        assert ground(site.page) < 40
+        assert site.errors == []
+
+
+def test_printing_leaves_the_controls_out(site: Opened) -> None:
+    page = site.page
+    page.emulate_media(media="print")
+    assert not page.is_visible("#task")
+    assert page.is_visible("#curve-chart svg")
+
+
+def test_without_predictions_the_parts_say_so(browser: Any, runs: Runs, tmp_path: Path) -> None:
+    order = replace(runs.group("er"), runs=runs.group("er").runs[1:])
+    file = write_page(Runs(runs.benchmark, (order,)), tmp_path)
+    with opened(browser, file) as site:
+        for part in ("confusion", "river", "gallery"):
+            text = site.page.inner_text(f"#{part}-part")
+            assert "needs the predictions of a run" in text
+            assert "no run has kept its predictions" in text
+        assert lines(site.page).keys() == {"ER"}
+        assert site.errors == []
+
+
+def test_unfinished_runs_are_shown_as_far_as_they_are(browser: Any, tmp_path: Path) -> None:
+    stream = polarbear.load("iirc-shapes")
+    write_run(tmp_path / "er", stream, "er", skill=0.5, tasks=3)
+    with opened(browser, write_page(read_runs(tmp_path), tmp_path)) as site:
+        page = site.page
+        assert "1 run unfinished" in page.inner_text("#lead")
+        assert page.input_value("#task") == "2"
+        page.wait_for_selector("canvas")
+        page.click("#later")
+        assert "0 of 1" in page.inner_text("#results tbody")
+        page.wait_for_selector("#confusion .notice")
+        assert site.errors == []
+
+
+def test_the_papers_curves_are_there_and_can_be_asked_for(browser: Any, tmp_path: Path) -> None:
+    summary(tmp_path / "runs" / "iirc-cifar" / "er" / "order-0.json", [0.5] * 22)
+    runs = read_runs(tmp_path / "runs")
+    for asked in (False, True):
+        with opened(browser, write_page(runs, tmp_path / str(asked), paper=asked)) as site:
+            box, dashed = site.page.locator("#paper"), site.page.locator("[data-paper='ER']")
+            assert (box.is_checked(), dashed.count()) == (asked, int(asked))
+            box.click()
+            assert dashed.count() == int(not asked)
+            assert site.errors == []
+
+
+def test_a_finger_reads_values_too(browser: Any, file: Path) -> None:
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    with opened(browser, file, **phone) as site:
+        site.page.locator("#curve-chart svg").tap()
+        assert "± " in site.page.inner_text("#tip")
+        box = site.page.locator("#tip").bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360
+        site.page.locator("canvas").first.tap()
+        assert not site.page.is_visible("#tip")
+        assert "Of the images that are" in site.page.inner_text("#confusion-readout")
+
+
+def test_damaged_predictions_cost_one_task(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_run(tmp_path / "er", polarbear.load("iirc-shapes"), "er", skill=0.5)
+    (tmp_path / "er" / "predictions" / "after_3.npz").write_bytes(b"PK no archive")
+    data = page_data(read_runs(tmp_path), images=False)
+    there = [text is not None for text in data["answers"]["methods"][0]["confusion"]]
+    assert there == [True, True, True, False, True, True, True]
+    assert "after task 3 left out" in caplog.text
+    assert data["answers"]["pictures"] == {"missing": "they were not asked for"}
+
+
+def test_large_matrices_are_kept_for_fewer_tasks(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_answers, "BUDGET", 6000)
+    kept = page_data(runs, images=False)["answers"]["kept"]
+    assert kept[-1] == 6
+    assert len(kept) in (2, 4)
+
+
+def test_names_cannot_break_out_of_the_page(runs: Runs) -> None:
+    data = page_data(runs, images=False)
+    data["methods"][0]["name"] = "</script><script>alert(1)</script>"
+    data["benchmark"] = "<b>"
+    text = render(data)
+    assert "alert(1)</script>" not in text
+    assert "&lt;b&gt;" in text
+    inside = text.split('id="data">')[1].split("</script>")[0]
+    assert json.loads(inside)["methods"][0]["name"].startswith("</script>")
+
+
+def write_scores(folder: Path, schedule: Any, method: str, order: int) -> None:
+    """A run folder with scores that differ from run to run, without predictions."""
+    settings = {"method": method, "benchmark": "cifar-sized", "order": order, "seed": 100}
+    classes = schedule.joint().tasks if method == "joint" else schedule.tasks
+    RunFolder.create(folder, {"settings": settings, "root": None, "classes": classes})
+    random = np.random.default_rng([order, TEN.index(method)])
+    records = [
+        {
+            "after": after,
+            "split": "test",
+            "scores": dict(zip(SCORE_NAMES, random.random(len(SCORE_NAMES)), strict=True)),
+            "by_task": {name: random.random(after + 1).tolist() for name in BY_TASK},
+        }
+        for after in range(len(classes))
+    ]
+    for record in records:
+        RunFolder(folder).append("scores", record)
+
+
+def cifar_sized(root: Path, hierarchy: Any) -> Source:
+    """Noise, which no picture format makes smaller, in the place of CIFAR-100's test images."""
+    leaf = np.repeat(np.arange(100), 100)
+    images = np.random.default_rng(0).integers(0, 256, (10000, 32, 32, 3), dtype=np.uint8)
+    return Source(hierarchy.leaves, images[:100], np.arange(100), images, leaf)
+
+
+def test_ten_methods_and_ten_orders_stay_under_5_mb(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cifar = find("iirc-cifar")
+    sized = replace(cifar, name="cifar-sized", open_source=cifar_sized)
+    monkeypatch.setitem(_REGISTRY, "cifar-sized", sized)
+    stream = polarbear.load("cifar-sized")
+    random = np.random.default_rng(0)
+    for method in TEN:
+        for order in range(10):
+            folder = tmp_path / "runs" / method / str(order)
+            write_scores(folder, cifar.schedule(order), method, order)
+        first = RunFolder(tmp_path / "runs" / method / "0")
+        for after in range(22):
+            targets = stream.test(after).targets
+            # Three wrong labels an image: more than any method of the paper names.
+            noise = random.integers(0, 65536, targets.shape, dtype=np.uint16)
+            named = targets & (noise % 2 == 0) | (noise < 65536 * 3 // targets.shape[1])
+            if method != "joint":
+                first.save_predictions(after, named)
+            elif after == 21:
+                first.save_predictions(0, named)
+    runs = read_runs(tmp_path / "runs")
+    assert runs.count == 100
+    file = write_page(runs, tmp_path)
+    assert file.stat().st_size < 5_000_000
+    with opened(browser, file, viewport={"width": 360, "height": 740}) as site:
+        site.page.wait_for_selector("canvas[data-who='truth']")
+        assert site.page.locator("#curve-chart .line").count() == 10
+        assert "10 runs a method" in site.page.inner_text("#curve-foot")
+        assert site.page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert site.errors == []
+
+
+def test_picked_images_come_from_every_superclass() -> None:
+    stream = polarbear.load("iirc-shapes")
+    rows = pick_rows(stream, 26)
+    leaves = [stream.hierarchy.names[number] for number in stream.test_leaf[rows]]
+    families = [stream.hierarchy.labels_of(leaf)[0] for leaf in leaves]
+    assert len(set(leaves)) == 26
+    assert all(families.count(name) == 3 for name in stream.hierarchy.superclasses)
+    assert set(families[:7]) == set(stream.hierarchy.superclasses)
+
+
+def test_large_images_are_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = polarbear.load("iirc-shapes")
+    large = np.zeros((60, 120, 200, 3), dtype=np.uint8)
+    monkeypatch.setattr(type(stream), "images", lambda self, split: large)
+    made = picture_data(stream, np.arange(60))
+    kind, content = made["sheet"].split(",", 1)
+    assert kind == "data:image/jpeg;base64"
+    assert Image.open(BytesIO(b64decode(content))).size == (960, 576)
+
+
+def test_without_pillow_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    missing = picture_data(polarbear.load("iirc-shapes"), np.arange(3))["missing"]
+    assert install_line("report") in missing

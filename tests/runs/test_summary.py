@@ -1,0 +1,141 @@
+"""Small result files and their comparison with the paper."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_run import shapes_stream, tiny
+from polarbear.cli import main
+from polarbear.cli.commands.run import parse
+from polarbear.launch.runner import run
+from polarbear.methods.er import ER
+from polarbear.methods.presets import settings_for
+from polarbear.runs.folder import RunFolder
+from polarbear.runs.result_file import command_of, result_path, summarise
+from polarbear.score.decide import top1
+from polarbear.score.evaluate import Evaluator
+from polarbear.settings.settings import Settings
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "er"
+    assert run(tiny("er", keep_scores=True, tasks=None), path, stream=shapes_stream())
+    return path
+
+
+def test_a_summary_has_every_score_and_what_made_them(folder: Path) -> None:
+    stream = shapes_stream()
+    summary = summarise(RunFolder(folder), stream)
+    table = RunFolder(folder).table()
+    assert summary["r"] == table.r.tolist()
+    assert summary["r_valid"] == RunFolder(folder).table("post_valid").r.tolist()
+    assert (summary["method"], summary["order"], summary["hardware"]) == ("er", 0, "cpu")
+    assert summary["seconds"] > 0
+    evaluator = Evaluator(stream)
+    raw = RunFolder(folder).raw(2)
+    expected = evaluator.add(2, top1(raw, False, None))["pw_jaccard"]
+    assert summary["r_top1"][2] == expected
+    json.dumps(summary, allow_nan=False)
+
+
+def test_without_raw_scores_there_is_no_top1(tmp_path: Path) -> None:
+    run(tiny("er", tasks=1), tmp_path / "er", stream=shapes_stream())
+    assert summarise(RunFolder(tmp_path / "er"), shapes_stream())["r_top1"] is None
+
+
+def test_the_command_names_what_departs_from_the_preset() -> None:
+    settings = tiny("lucir", seed=7, options={"margin": 0.3}).to_dict()
+    command = command_of(settings)
+    assert command.startswith("polarbear run lucir --benchmark iirc-shapes")
+    assert "--seed 7" in command
+    assert "--options.margin 0.3" in command
+    assert "--momentum" not in command
+
+
+class WarmER(ER):
+    """A method with a switch that is on by default."""
+
+    @dataclass(frozen=True)
+    class Options(ER.Options):
+        warm: bool = True
+
+
+def test_a_switch_that_is_on_by_default_can_be_off() -> None:
+    settings = settings_for("test_summary:WarmER", "iirc-shapes", options={"warm": False})
+    assert read_back(settings) == settings
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fused": False, "graph": False},
+        {"compile": True, "tasks": 2},
+        {"options": {"margin_moves_sigma": True, "top_k": 3}},
+    ],
+)
+def test_the_command_gives_the_settings_back(changes: dict[str, Any]) -> None:
+    settings = settings_for("lucir", "iirc-shapes", **changes)
+    read = read_back(settings)
+    assert replace(read, options=settings.options) == settings
+    assert read.options.items() >= settings.options.items()
+    assert read_back(read) == read
+
+
+def read_back(settings: Settings) -> Settings:
+    words = command_of(settings.to_dict()).removeprefix("polarbear run ").split()
+    return parse(words).settings
+
+
+def test_a_shorter_run_has_top1_scores_too(tmp_path: Path) -> None:
+    run(tiny("er", keep_scores=True, tasks=2), tmp_path / "er", stream=shapes_stream())
+    found = summarise(RunFolder(tmp_path / "er"), shapes_stream())["r_top1"]
+    assert [score is None for score in found] == [False] * 2 + [True] * (len(found) - 2)
+
+
+def test_summaries_go_where_compare_finds_them(tmp_path: Path, capsys: Any) -> None:
+    assert main(["compare", str(RESULTS / "iirc-cifar")]) == 0
+    shown = capsys.readouterr().out
+    count = len(list((RESULTS / "iirc-cifar" / "icarl-norm").glob("*.json")))
+    assert f"iCaRL-norm, {count} runs" in shown
+    assert main(["compare", str(RESULTS), "--json"]) == 0
+    lines = json.loads(capsys.readouterr().out)
+    first = lines["er"][0]
+    assert (first["task"], first["paper"], first["paper_std"]) == (0, 0.72, 0.039)
+    difference = (first["ours"] - 0.72) / 0.039
+    assert first["difference_in_std"] == pytest.approx(difference)
+
+
+def test_summarise_writes_the_files(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    assert main(["summarise", str(folder), "--out", str(tmp_path)]) == 0
+    summary = summarise(RunFolder(folder))
+    written = json.loads(result_path(tmp_path, summary).read_text())
+    assert written["r"] == summary["r"]
+    assert result_path(tmp_path, summary).relative_to(tmp_path) == Path(
+        "iirc-shapes/er/order-0.json"
+    )
+
+
+def test_compare_says_where_the_paper_has_nothing(folder: Path, capsys: Any) -> None:
+    assert main(["compare", str(folder)]) == 2
+    assert "the paper has no table for iirc-shapes" in capsys.readouterr().err
+
+
+def test_kept_results_are_whole() -> None:
+    files = sorted(RESULTS.rglob("order-*.json"))
+    assert files
+    for file in files:
+        kept = json.loads(file.read_text())
+        assert result_path(RESULTS, kept) == file
+        assert len(kept["r"]) == len(kept["r_valid"]) == len(kept["r_top1"]) == 22
+        assert all(0 <= r <= 1 for r in kept["r"])
+        assert kept["commit"]
+        assert kept["command"].startswith("polarbear run ")
