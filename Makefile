@@ -61,7 +61,7 @@ build/memory/ready: $(VENVS)/demo/ready
 # Every adapter with its real library, 5 GB in two environments: Avalanche and Continuum need
 # torchvision, whose compiled part does not load beside a CPU build of torch. All libraries are
 # there, so that here a test does not skip for want of one: it fails.
-FROM_HUGGING_FACE := tests/test_new_benchmark.py::test_a_hugging_face_data_set_on_disk_gives_the_same_stream
+FROM_HUGGING_FACE := tests/named/test_new_benchmark.py::test_a_hugging_face_data_set_on_disk_gives_the_same_stream
 test-adapters: export POLARBEAR_ALL_LIBRARIES := 1
 test-adapters: $(VENVS)/adapters/ready $(VENVS)/avalanche/ready
 	$(VENVS)/adapters/bin/python -m pytest tests/adapters $(FROM_HUGGING_FACE) -k "not (avalanche or continuum)"
@@ -71,6 +71,7 @@ check: $(VENVS)/test/ready
 	$(VENVS)/test/bin/ruff check .
 	$(VENVS)/test/bin/ruff format --check .
 	$(VENVS)/test/bin/mypy
+	$(VENVS)/test/bin/lint-imports
 
 fix: $(VENVS)/test/ready
 	$(VENVS)/test/bin/ruff check --fix .

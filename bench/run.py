@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from polarbear.base.files import write_json
 from polarbear.engine.steps.captured import GraphedTask
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.trainer import Trainer
@@ -26,7 +27,7 @@ from polarbear.launch.fleet import Job, Outcome, run_fleet
 from polarbear.launch.prepare import Prepared, begin, reopen
 from polarbear.methods.presets import settings_for
 from polarbear.named.registry import load
-from polarbear.runs.folder import RunFolder, write_json
+from polarbear.runs.folder import RunFolder
 from polarbear.runs.result_file import result_path, summarise
 
 SPENT: Counter[str] = Counter()

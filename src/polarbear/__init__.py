@@ -6,6 +6,7 @@ from polarbear.base.interrupt import leave_on_ctrl_c
 
 leave_on_ctrl_c()  # before all that takes its time to import
 
+from polarbear.base.version import __version__
 from polarbear.benchmark.checks import CheckError, check_hierarchy, check_stream
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
@@ -18,8 +19,6 @@ from polarbear.score.evaluate import Evaluator
 from polarbear.score.predictions import read_predictions, save_predictions
 from polarbear.score.table import ScoreTable
 
-__version__ = "0.1.0"
-
 __all__ = [
     "Benchmark",
     "CheckError",
@@ -31,6 +30,7 @@ __all__ = [
     "Stream",
     "Task",
     "View",
+    "__version__",
     "benchmarks",
     "check_hierarchy",
     "check_stream",

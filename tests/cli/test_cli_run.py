@@ -22,6 +22,7 @@ import torch
 from rich.console import Console
 
 from polarbear.base.errors import PolarbearError, install_line
+from polarbear.base.files import write_json
 from polarbear.base.sealed import sealed
 from polarbear.benchmark.stream import Stream
 from polarbear.cli import ToStderr, main
@@ -37,7 +38,7 @@ from polarbear.methods.lucir import LUCIR
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import METHODS
 from polarbear.named.registry import load
-from polarbear.runs.folder import RunFolder, write_json
+from polarbear.runs.folder import RunFolder
 from polarbear.runs.own_loop import start_run
 from polarbear.settings.settings import Settings
 
@@ -318,7 +319,7 @@ def own_method(name: str, loss: str) -> str:
 
 def test_an_error_of_your_own_ends_with_who_says_more_and_blocks_no_folder(output, caplog) -> None:
     faulty = own_method("faulty_for_a_test", "return self.model(batch.images)")
-    hint = f"`python -c \"from polarbear.launch.check.learner import check_learner; check_learner('{faulty}"
+    hint = f"`python -c \"from polarbear.learn import check_learner; check_learner('{faulty}"
     with pytest.raises(RuntimeError, match="scalar") as caught:
         main(["run", faulty, *TINIEST, "--out", "run"])
     assert traceback.format_exception(caught.value)[-1].startswith(hint)

@@ -19,7 +19,7 @@ from polarbear.benchmark.source import Source
 from polarbear.benchmark.stream import Stream
 from polarbear.data.shapes import LEAVES, draw_leaf, shapes
 
-PUBLISHED = Path(polarbear.__file__).parent / "published"
+PUBLISHED = Path(polarbear.__file__).parent / "named" / "published"
 ORDERS = [
     Schedule.of(order)
     for order in json.loads((PUBLISHED / "iirc-shapes.orders.json").read_text("utf-8"))["orders"]

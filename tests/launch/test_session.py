@@ -25,6 +25,7 @@ from engine_run import (
     tiny,
 )
 from polarbear.base.errors import DataError, PolarbearError, UnknownNameError
+from polarbear.base.files import write_json
 from polarbear.base.sealed import sealed
 from polarbear.benchmark.source import Source
 from polarbear.benchmark.stream import Stream
@@ -33,7 +34,7 @@ from polarbear.launch.prepare import begin, build_learner, reopen
 from polarbear.launch.runner import advance, resume, run
 from polarbear.launch.stop import Stop, stop_on_signal
 from polarbear.methods.er import ER
-from polarbear.runs.folder import UNSEALED, RunError, RunFolder, write_json
+from polarbear.runs.folder import UNSEALED, RunError, RunFolder
 from polarbear.score.decide import decision, threshold
 from polarbear.score.evaluate import Evaluator
 from polarbear.settings.settings import Settings

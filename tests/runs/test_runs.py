@@ -13,20 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from polarbear.base.files import plain, write_json, write_whole
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.stream import Stream
 from polarbear.runs.environment import environment
-from polarbear.runs.folder import (
-    FORMAT,
-    UNSEALED,
-    RunError,
-    RunFolder,
-    find_runs,
-    plain,
-    write_json,
-    write_whole,
-)
+from polarbear.runs.folder import FORMAT, UNSEALED, RunError, RunFolder, find_runs
 from polarbear.score.decide import threshold
 from polarbear.score.evaluate import Evaluator
 from polarbear.settings.settings import Settings

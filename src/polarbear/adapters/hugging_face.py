@@ -1,4 +1,4 @@
-"""A view as a Hugging Face ``datasets.Dataset``; ``hugging_face_source`` is the way back."""
+"""A view as a Hugging Face ``datasets.Dataset``; ``data.hugging_face`` is the way back."""
 
 from io import BytesIO
 from typing import Any
@@ -7,10 +7,10 @@ import numpy as np
 
 from polarbear.adapters.samples import Samples
 from polarbear.base.arrays import Pixels
-from polarbear.base.missing import missing
 from polarbear.benchmark.source import Images
 from polarbear.benchmark.stream import Stream, View
 from polarbear.data.decode import LazyImages
+from polarbear.data.hugging_face import library
 
 
 def dataset(stream: Stream, view: View) -> Any:
@@ -74,12 +74,3 @@ def _as_bmp(pixels: Pixels) -> bytes:
     out = BytesIO()
     Image.fromarray(pixels).save(out, "BMP")
     return out.getvalue()
-
-
-def library() -> Any:
-    """Give the library, or say what to install."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise missing("Hugging Face datasets", "datasets") from error
-    return datasets

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What every room may use: errors, types of arrays, findings, files. Imports nothing of ours."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from polarbear import __version__
 from polarbear.base.errors import PolarbearError, install_line, unknown_name
 from polarbear.base.interrupt import STOPPED, unwind_on_ctrl_c
 from polarbear.base.names import printable
 from polarbear.base.out_of_memory import OutOfMemoryError, enough_memory
+from polarbear.base.version import __version__
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from polarbear.adapters.hugging_face import library
 from polarbear.base.arrays import Ints, frozen
 from polarbear.base.errors import DataError, unknown_name
+from polarbear.base.missing import missing
 from polarbear.benchmark.source import Images, Source
 from polarbear.data.decode import LazyImages
 
@@ -92,3 +92,12 @@ def _numbers(part: Any, label: str) -> Ints:
 def _refuse_unknown(part: Any, column: str) -> None:
     if column not in part.column_names:
         raise unknown_name("column", column, part.column_names)
+
+
+def library() -> Any:
+    """Give the library, or say what to install."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise missing("Hugging Face datasets", "datasets") from error
+    return datasets

@@ -100,8 +100,7 @@ def _arrays(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
 
 
 def _hugging_face(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
-    from polarbear.adapters.hugging_face import library
-    from polarbear.data.hugging_face import source
+    from polarbear.data.hugging_face import library, source
 
     parts = library().load_from_disk(str(path))
     missing = [split for split in ("train", "test") if split not in parts]

@@ -1,1 +1,1 @@
-"""TODO."""
+"""From settings, method and data to a run: prepare, train, stop, resume, many at once."""

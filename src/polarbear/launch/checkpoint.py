@@ -11,8 +11,9 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
+from polarbear.base.files import plain, write_json, write_whole
 from polarbear.base.sealed import sealed, unsealed
-from polarbear.runs.folder import plain, refuse_links, write_json, write_whole
+from polarbear.runs.folder import refuse_links
 
 log = logging.getLogger("polarbear")
 

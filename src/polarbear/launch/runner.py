@@ -12,6 +12,7 @@ import torch
 
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError
+from polarbear.base.files import plain
 from polarbear.base.out_of_memory import enough_memory, ran_out, smaller
 from polarbear.base.sealed import checksum
 from polarbear.benchmark.stream import Stream
@@ -20,7 +21,7 @@ from polarbear.launch import checkpoint
 from polarbear.launch import snapshot as state
 from polarbear.launch.prepare import Prepared, begin, reopen, untrained
 from polarbear.launch.stop import Stop, stop_on_signal
-from polarbear.runs.folder import RunError, RunFolder, plain
+from polarbear.runs.folder import RunError, RunFolder
 from polarbear.score.decide import Scores
 from polarbear.settings.settings import Settings
 

@@ -167,7 +167,7 @@ def _load(path: str) -> "type[Method]":
     found = getattr(module, class_name)
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise PolarbearError(
-            f"{path} is no method: it must be a class derived from polarbear.engine.contract.method.Method"
+            f"{path} is no method: it must be a class derived from polarbear.learn.Method"
         )
     return found
 

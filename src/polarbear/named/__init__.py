@@ -1,1 +1,1 @@
-"""TODO."""
+"""Benchmarks by name: the published ones and folders of your own."""

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from polarbear.base.errors import DataError, PolarbearError, UnknownNameError, unknown_name
+from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.benchmark.hierarchy import Hierarchy
-from polarbear.named.registry import find
+from polarbear.report.read.answers import known_hierarchy
 from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.paper import BOUNDS
 
@@ -44,14 +44,6 @@ class Options:
                 f"two groups are compared side by side, not {len(self.compare)}: choose from "
                 + ", ".join(runs.names)
             )
-
-
-def known_hierarchy(benchmark: str) -> Hierarchy:
-    """Give a benchmark's hierarchy; one that is not registered here is missing data."""
-    try:
-        return find(benchmark).hierarchy()
-    except UnknownNameError as error:
-        raise DataError(f"the benchmark is not registered here ({error})") from error
 
 
 def named_superclass(tree: Hierarchy, name: str) -> str:

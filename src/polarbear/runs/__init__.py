@@ -1,1 +1,1 @@
-"""TODO."""
+"""The run folder and what is written beside it; never imports torch."""

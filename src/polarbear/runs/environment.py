@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from polarbear.base.version import __version__
+
 
 def environment() -> dict[str, Any]:
     """Give versions and hardware for a manifest."""
-    import polarbear
-
     return {
-        "polarbear": polarbear.__version__,
+        "polarbear": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "platform": platform.platform(),

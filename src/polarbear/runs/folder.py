@@ -9,31 +9,32 @@
     finished.json      written last: a folder without it is unfinished
     lock               held by the process that trains
 
-Every JSON object has a checksum of its content (:mod:`polarbear.base.sealed`), arrays have the CRC of
-their zip file: what was damaged is a RunError, never another number. Format 1 had neither, and is
+Every JSON object has a checksum of its content (``base.sealed``), arrays have the CRC of their zip
+file: what was damaged is a RunError, never another number. Format 1 had neither, and is
 still read.
 
 Nothing here needs PyTorch, so a report can read a folder anywhere.
 """
 
-import errno
 import json
 import logging
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError
+from polarbear.base.files import plain, sync_folder, write_json, write_whole
+from polarbear.base.guarded import read_npy, read_npz
 from polarbear.base.sealed import parsed, sealed, unsealed, without_seal
 from polarbear.score.evaluate import SCORE_NAMES
 from polarbear.score.table import BY_TASK, ScoreTable
@@ -309,7 +310,7 @@ class RunFolder:
         if not file.is_file():
             return None
         with reading(file):
-            kept = _arrays(file)
+            kept = read_npz(file, ("bits", "shape"))
             rows, columns = (int(n) for n in kept["shape"])
             if kept["bits"].size != math.ceil(rows * columns / 8) or min(rows, columns) < 0:
                 raise ValueError(f"{kept['bits'].size} bytes for {rows} × {columns} labels")
@@ -335,9 +336,7 @@ class RunFolder:
             return None
         with reading(file):
             kept = (
-                np.load(file, allow_pickle=False)
-                if file.suffix == ".npy"
-                else _arrays(file)["scores"]
+                read_npy(file) if file.suffix == ".npy" else read_npz(file, ("scores",))["scores"]
             )
             if kept.ndim != 2 or kept.dtype != np.float16:
                 raise ValueError(f"{kept.dtype} of shape {kept.shape}, not float16 scores (n, s)")
@@ -380,16 +379,6 @@ def _finite(value: Any) -> float:
     if not fits(value, float) or not math.isfinite(value):
         raise ValueError(f"{str(value)[:40]!r} is no number")
     return float(value)
-
-
-def _arrays(file: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an ``.npz`` file, every byte of them checked."""
-    # Opened here, since np.load leaves a damaged file open.
-    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
-        # NumPy reads no further than an array's header says, and the CRC is told at the end.
-        if (bad := kept.zip.testzip()) is not None:
-            raise ValueError(f"the CRC of {bad} is wrong")
-        return dict(kept)
 
 
 def _cut_torn_line(file: IO[bytes]) -> None:
@@ -456,67 +445,3 @@ def reading(file: Path, line: int | None = None) -> Iterator[None]:
         raise RunError(
             f"{where} is damaged ({told}): put back a copy of it, or begin a new run"
         ) from error
-
-
-def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file so that it is there whole or not at all, even if the machine stops.
-
-    It is on the disk, and so is its name, when this comes back.
-    """
-    _make_folder(path.parent)
-    # Not tempfile: its files are the owner's alone, and a run folder is often a group's.
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.unlink(missing_ok=True)  # what a killed process left, or a link
-    try:
-        with temporary.open("xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _make_folder(folder: Path) -> None:
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for made in missing:
-        sync_folder(made.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring a folder's names to the disk: a file can be there and its name lost in a power cut."""
-    try:
-        opened = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # Windows opens no folder, and needs no such thing
-        return
-    try:
-        os.fsync(opened)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot
-            raise
-    finally:
-        os.close(opened)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON whole or not at all."""
-    text = json.dumps(plain(content), indent=1, allow_nan=False) + "\n"
-    write_whole(path, lambda file: file.write(text.encode()))
-
-
-def plain(value: Any) -> Any:
-    """Turn arrays into lists and NaN into None, all the way down."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -21,10 +21,11 @@ import numpy as np
 
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError, PredictionError
+from polarbear.base.files import plain
 from polarbear.benchmark.stream import Stream
 from polarbear.named.registry import benchmarks
 from polarbear.runs.environment import environment
-from polarbear.runs.folder import RunError, RunFolder, plain
+from polarbear.runs.folder import RunError, RunFolder
 from polarbear.score.evaluate import Evaluator
 from polarbear.score.metrics import as_labels
 

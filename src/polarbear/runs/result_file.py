@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from polarbear.base.errors import PolarbearError
+from polarbear.base.files import plain
 from polarbear.base.names import file_name
 from polarbear.benchmark.stream import Stream
-from polarbear.runs.folder import RunFolder, plain
+from polarbear.runs.folder import RunFolder
 from polarbear.score.decide import top1
 from polarbear.score.evaluate import Evaluator
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError, install_line
-from polarbear.runs.folder import write_json
+from polarbear.base.files import write_json
 from polarbear.score.decide import Scores
 from polarbear.settings.settings import Settings
 

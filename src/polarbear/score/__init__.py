@@ -1,1 +1,1 @@
-"""TODO."""
+"""From predictions to scores: pure functions and tables."""

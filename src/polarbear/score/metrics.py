@@ -82,7 +82,7 @@ def f1(predictions: ArrayLike, targets: ArrayLike) -> Floats:
     return _divide(2 * both, named + true)
 
 
-#: What :class:`polarbear.score.evaluate.Evaluator` works out for all labels and for each level alone.
+#: What :class:`polarbear.Evaluator` works out for all labels and for each level alone.
 #: A metric must depend on the two label sets only, not on how many classes nobody names.
 METRICS: Mapping[str, Callable[[ArrayLike, ArrayLike], Floats]] = {
     "pw_jaccard": pw_jaccard,

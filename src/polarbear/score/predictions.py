@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from polarbear.base.arrays import Bools, Ints
 from polarbear.base.errors import PredictionError
+from polarbear.base.files import write_whole
 from polarbear.base.guarded import npz_names, read_npz
 from polarbear.benchmark.stream import Stream, View
-from polarbear.runs.folder import write_whole
 from polarbear.score.evaluate import Evaluator
 from polarbear.score.metrics import as_labels
 

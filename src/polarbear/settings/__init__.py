@@ -1,1 +1,1 @@
-"""TODO."""
+"""What a run is asked, with limits."""

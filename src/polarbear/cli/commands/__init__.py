@@ -1,1 +1,1 @@
-"""TODO."""
+"""The commands, one module each."""

@@ -12,6 +12,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Suppress, arg
 
 from polarbear.base.errors import PolarbearError
+from polarbear.base.files import plain
 from polarbear.cli.shared.several_runs import (
     Wanted,
     on_gpu,
@@ -24,7 +25,7 @@ from polarbear.cli.shared.training import How, engine
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import find, lasting_name
-from polarbear.runs.folder import RunError, RunFolder, plain
+from polarbear.runs.folder import RunError, RunFolder
 from polarbear.settings.settings import Settings
 
 if TYPE_CHECKING:

@@ -14,29 +14,13 @@ from polarbear.base.errors import PredictionError
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console, plain_table, print_json, share
 from polarbear.cli.shared.options import Json, Root
+from polarbear.cli.shared.outcome import COLUMNS, LEGEND
 from polarbear.named.registry import find, load
 from polarbear.score.evaluate import Evaluator
 from polarbear.score.predictions import Predictions, read_predictions
 from polarbear.score.table import ScoreTable
 
 Value = TypeVar("Value", str, int)
-
-COLUMNS = {
-    "R_j": "pw_jaccard",
-    "super": "pw_jaccard/superclass",
-    "sub": "pw_jaccard/subclass",
-    "Jaccard": "jaccard",
-    "implic.": "implication",
-    "sibling": "sibling_error",
-    "late": "late_recall",
-    "labels": "label_ratio",
-}
-LEGEND = (
-    "R_j: precision-weighted Jaccard similarity of all images seen so far; super, sub: among "
-    "superclasses, among leaves. implic.: how often a named subclass comes with its superclass. "
-    "sibling: how often a wrong sibling is named (lower is better). late: how often a superclass "
-    "is named on images of subclasses learnt later. labels: predicted ÷ true number of labels."
-)
 
 File = Annotated[
     Path,

@@ -9,13 +9,14 @@ from typing import Annotated, TypeVar
 from tyro.conf import arg
 
 from polarbear.base.errors import DataError, PolarbearError
+from polarbear.base.files import plain, write_json
 from polarbear.base.names import one_line
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console
 from polarbear.cli.shared.options import Root
 from polarbear.named.registry import load
 from polarbear.report.read.runs import read_run, reading
-from polarbear.runs.folder import RunFolder, find_runs, plain, write_json
+from polarbear.runs.folder import RunFolder, find_runs
 from polarbear.runs.result_file import kept_scores, result_path, summarise
 
 log = logging.getLogger("polarbear")

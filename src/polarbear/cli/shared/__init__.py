@@ -1,1 +1,1 @@
-"""TODO."""
+"""What several commands share."""

@@ -6,10 +6,26 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from polarbear.cli.commands.score import COLUMNS, LEGEND
 from polarbear.cli.shared.console import plain_table, share
 from polarbear.runs.folder import RunFolder
 from polarbear.score.table import ScoreTable
+
+COLUMNS = {
+    "R_j": "pw_jaccard",
+    "super": "pw_jaccard/superclass",
+    "sub": "pw_jaccard/subclass",
+    "Jaccard": "jaccard",
+    "implic.": "implication",
+    "sibling": "sibling_error",
+    "late": "late_recall",
+    "labels": "label_ratio",
+}
+LEGEND = (
+    "R_j: precision-weighted Jaccard similarity of all images seen so far; super, sub: among "
+    "superclasses, among leaves. implic.: how often a named subclass comes with its superclass. "
+    "sibling: how often a wrong sibling is named (lower is better). late: how often a superclass "
+    "is named on images of subclasses learnt later. labels: predicted ÷ true number of labels."
+)
 
 QUESTIONS = (
     (

@@ -84,7 +84,7 @@ def advice(method: str, error: Exception) -> str | None:
     """Say who knows more of an error that may well be the fault of a method of one's own."""
     if method in METHODS or isinstance(error, (PolarbearError, OSError)):
         return None
-    call = f"from polarbear.launch.check.learner import check_learner; check_learner({method!r})"
+    call = f"from polarbear.learn import check_learner; check_learner({method!r})"
     return f'`python -c "{call}"` says more of {method}'
 
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What a method is, and what it is given."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Networks, heads, and the model that joins them."""

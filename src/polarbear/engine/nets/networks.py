@@ -80,7 +80,7 @@ class Pooled(nn.Module):
 
 
 class CifarResNet(Pooled):
-    """A ResNet for 32×32 images, which ``polarbear.engine.nets.fused.features`` knows how to compute faster."""
+    """A ResNet for 32×32 images, which ``nets.fused`` knows how to compute faster."""
 
 
 def cifar_resnet(blocks: int) -> Pooled:

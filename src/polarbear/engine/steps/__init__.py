@@ -1,1 +1,1 @@
-"""TODO."""
+"""Training steps: one by one, or captured as CUDA graphs."""

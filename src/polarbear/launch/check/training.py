@@ -1,4 +1,4 @@
-"""The part of :func:`~polarbear.launch.check.learner.check_learner` that trains, on a tiny stream."""
+"""The part of ``check_learner`` that trains, on a tiny stream."""
 
 import tempfile
 from collections.abc import Iterator

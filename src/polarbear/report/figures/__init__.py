@@ -1,1 +1,1 @@
-"""TODO."""
+"""Figures of groups of runs."""

@@ -31,7 +31,8 @@ from polarbear.report.figures.style import (
     new_axes,
     new_figure,
 )
-from polarbear.report.options import Options, chosen_tasks, known_hierarchy
+from polarbear.report.options import Options, chosen_tasks
+from polarbear.report.read.answers import known_hierarchy
 from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.paper import title
 

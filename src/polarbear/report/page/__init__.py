@@ -1,1 +1,1 @@
-"""TODO."""
+"""The page that shows a report in a browser."""

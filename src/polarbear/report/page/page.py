@@ -9,12 +9,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import polarbear
+from polarbear.base.files import write_whole
 from polarbear.base.names import json_text, readable
+from polarbear.base.version import __version__
 from polarbear.report.page.answers import answer_data
 from polarbear.report.page.data import score_data
 from polarbear.report.read.groups import Runs
-from polarbear.runs.folder import write_whole
 
 SCRIPTS = ("state", "curves", "tables", "heat", "matrices", "confusion", "river", "gallery", "page")
 
@@ -53,7 +53,7 @@ def render(data: dict[str, Any]) -> str:
         style=_template("page.css"),
         script="\n".join(_template(f"{name}.js") for name in SCRIPTS),
         data=_inline(data),
-        made=html.escape(f"Made by polarbear {polarbear.__version__}."),
+        made=html.escape(f"Made by polarbear {__version__}."),
     )
 
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Runs and results, read from files and grouped."""

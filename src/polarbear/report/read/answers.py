@@ -7,12 +7,11 @@ from pathlib import Path
 from zipfile import BadZipFile, is_zipfile
 
 from polarbear.base.arrays import Bools
-from polarbear.base.errors import DataError
+from polarbear.base.errors import DataError, UnknownNameError
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.stream import Stream, View
 from polarbear.named.registry import find, load
-from polarbear.report.options import known_hierarchy
 from polarbear.report.read.groups import Group, Run, Runs
 
 
@@ -33,6 +32,14 @@ class Answers:
     def hierarchy(self) -> Hierarchy:
         """The benchmark's classes."""
         return self.stream.hierarchy
+
+
+def known_hierarchy(benchmark: str) -> Hierarchy:
+    """Give a benchmark's hierarchy; one that is not registered here is missing data."""
+    try:
+        return find(benchmark).hierarchy()
+    except UnknownNameError as error:
+        raise DataError(f"the benchmark is not registered here ({error})") from error
 
 
 def answers(run: Run, after: int, root: str | Path | None = None) -> Answers:

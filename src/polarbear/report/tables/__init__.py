@@ -1,1 +1,1 @@
-"""TODO."""
+"""Tables of groups of runs."""

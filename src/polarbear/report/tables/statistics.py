@@ -3,8 +3,8 @@
 from polarbear.base.errors import DataError
 from polarbear.benchmark.counts import Statistics, schedule_statistics, stream_statistics
 from polarbear.named.registry import find, nominal_stream
-from polarbear.report.options import Options, known_hierarchy
-from polarbear.report.read.answers import stream_of
+from polarbear.report.options import Options
+from polarbear.report.read.answers import known_hierarchy, stream_of
 from polarbear.report.read.groups import Runs
 from polarbear.report.tables.formats import Cell, Table
 

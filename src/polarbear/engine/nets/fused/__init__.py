@@ -1,1 +1,1 @@
-"""TODO."""
+"""Fused Triton kernels for the small ResNets."""
