@@ -13,7 +13,7 @@ from polarbear.base.arrays import Bools
 from polarbear.benchmark.stream import Stream
 from polarbear.named.registry import find, load
 from polarbear.runs.folder import RunFolder
-from polarbear.score.evaluate import SCORE_NAMES
+from polarbear.score.catalogue import score_names
 from polarbear.settings.settings import Settings
 
 
@@ -59,11 +59,12 @@ SPLITS = ("post_valid", "test")
 
 
 def _line(random: np.random.Generator, after: int, split: str, level: float) -> dict[str, Any]:
-    values = np.clip(random.normal(level, 0.02, len(SCORE_NAMES) + 2 * (after + 1)), 0, 1).tolist()
-    scores = dict(zip(SCORE_NAMES, values, strict=False))
+    names = score_names()
+    values = np.clip(random.normal(level, 0.02, len(names) + 2 * (after + 1)), 0, 1).tolist()
+    scores = dict(zip(names, values, strict=False))
     if after == 0:
         scores |= dict.fromkeys(("implication", "sibling_error", "late_recall"))
-    rows = values[len(SCORE_NAMES) :]
+    rows = values[len(names) :]
     by_task = {"pw_jaccard": rows[: after + 1], "jaccard": rows[after + 1 :]}
     return {"after": after, "split": split, "scores": scores, "by_task": by_task}
 

@@ -11,8 +11,9 @@ from polarbear.base.errors import DataError, PredictionError, ScheduleError, Unk
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.stream import Stream
-from polarbear.score.evaluate import RATIOS, SCORE_NAMES, Evaluator, Relations
-from polarbear.score.metrics import METRICS
+from polarbear.score.catalogue import image_scores, pair_scores
+from polarbear.score.evaluate import SCORE_NAMES, Evaluator
+from polarbear.score.relations import Relations
 from polarbear.score.table import BY_TASK, ScoreTable
 
 ANIMALS = Hierarchy.from_children(
@@ -135,8 +136,8 @@ def test_every_score_is_that_of_its_slow_twin(split, stream, seed):
         same(table.r[j], twin.r())
         same(table.scores["pw_jaccard/superclass"][j], twin.level(of_leaves=False))
         same(table.scores["pw_jaccard/subclass"][j], twin.level(of_leaves=True))
-        for name in RATIOS:
-            same(table.scores[name][j], getattr(twin, name)())
+        for score in pair_scores():
+            same(table.scores[score.name][j], getattr(twin, score.name)())
         for k in range(len(stream)):
             rows = getattr(stream, split)(after=j, task=k).rows.tolist() if k <= j else []
             same(table.r_jk[j, k], twin.r(rows))
@@ -173,8 +174,8 @@ def test_an_oracle_scores_1_everywhere(stream):
     truth = [stream.test(after=j).targets for j in range(len(stream))]
     table = scored(stream, truth)
     present = [len(matrix) > 0 for matrix in truth]
-    for name in METRICS:
-        same(table.scores[name], np.where(present, 1, np.nan))
+    for score in image_scores():
+        same(table.scores[score.name], np.where(present, 1, np.nan))
     for k in range(len(stream)):
         for j in range(len(stream)):
             some = k <= j and len(stream.test(after=j, task=k))

@@ -10,7 +10,10 @@ from sklearn.metrics import f1_score, jaccard_score, precision_score, recall_sco
 
 from polarbear.base.errors import PredictionError
 from polarbear.score import metrics
-from polarbear.score.metrics import METRICS, Ratio
+from polarbear.score.catalogue import image_scores
+from polarbear.score.metrics import Ratio
+
+METRICS = {score.name: score.compute for score in image_scores()}
 
 SHAPES = st.tuples(st.integers(1, 12), st.integers(2, 9))
 

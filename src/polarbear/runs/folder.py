@@ -36,7 +36,7 @@ from polarbear.base.errors import PolarbearError
 from polarbear.base.files import plain, sync_folder, write_json, write_whole
 from polarbear.base.guarded import read_npy, read_npz
 from polarbear.base.sealed import parsed, sealed, unsealed, without_seal
-from polarbear.score.evaluate import SCORE_NAMES
+from polarbear.score.catalogue import score_names
 from polarbear.score.table import BY_TASK, ScoreTable
 from polarbear.settings.settings import fits
 
@@ -253,7 +253,7 @@ class RunFolder:
         with reading(self.path / "manifest.json"):
             tasks, settings = len(manifest["classes"]), manifest["settings"]
             name, order = settings["benchmark"], settings["order"]
-        scores = {name: np.full(tasks, np.nan) for name in SCORE_NAMES}
+        scores = {name: np.full(tasks, np.nan) for name in score_names()}
         by_task = {name: np.full((tasks, tasks), np.nan) for name in BY_TASK}
         for number, line in enumerate(self.lines("scores"), start=1):
             with reading(self.path / "scores.jsonl", number):

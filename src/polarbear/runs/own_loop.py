@@ -27,7 +27,7 @@ from polarbear.named.registry import benchmarks
 from polarbear.runs.environment import environment
 from polarbear.runs.folder import RunError, RunFolder
 from polarbear.score.evaluate import Evaluator
-from polarbear.score.metrics import as_labels
+from polarbear.score.label_matrix import as_labels
 
 #: Frameworks whose version is noted where the loop has imported them.
 FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "flax", "avalanche")

@@ -1,67 +1,25 @@
 """From predictions to the table of scores: R_j, R_jk, per level, and the paper's questions."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from operator import index
 
 import numpy as np
 
-from polarbear.base.arrays import Bools, Floats, Ints, frozen
+from polarbear.base.arrays import Bools, Floats, frozen
 from polarbear.base.errors import PredictionError, unknown_name
 from polarbear.benchmark.stream import Stream, View
-from polarbear.score import metrics
-from polarbear.score.metrics import METRICS, Ratio, as_labels
+from polarbear.score.catalogue import image_scores, pair_scores, score_names
+from polarbear.score.label_matrix import whole_matrix
+from polarbear.score.metrics import Ratio
+from polarbear.score.relations import Compared, Relations
 from polarbear.score.table import BY_TASK, ScoreTable, mean
 
 SPLITS = ("test", "post_valid")
-LEVELS = ("", "/superclass", "/subclass")
-RATIOS = ("label_ratio", "implication", "sibling_error", "late_recall")
-SCORE_NAMES = (*(name + level for level in LEVELS for name in METRICS), *RATIOS)
-
-NUMBERS = (bool, int, float, np.generic)
+#: Those that polarbear has; :func:`polarbear.score.catalogue.score_names` has registered ones too.
+SCORE_NAMES = score_names()
 
 #: Cells of a matrix worked on at a time: 1 MiB stays in the processor's cache.
 CHUNK = 2**20
-
-
-@dataclass(frozen=True, eq=False)
-class Relations:
-    """How the classes seen after a task lie to each other and to the images.
-
-    ``parent`` (s,) is the column of each class's superclass among the seen, -1 for none.
-    ``levels`` marks the columns that count at each level: (s,) each. Subclasses are the leaves,
-    with a superclass or without. By an image's leaf, ``siblings`` (c, s) marks its wrong
-    siblings: seen classes it does not carry below a class it does, arrived or not. ``late``
-    (c, s) marks its seen superclasses whose next class down to the leaf came in a later task.
-
-    >>> from polarbear.benchmark.hierarchy import Hierarchy
-    >>> from polarbear.benchmark.schedule import Schedule
-    >>> h = Hierarchy.from_children({"bear": ["polar bear", "brown bear"]})
-    >>> s = Schedule.of([["bear"], ["polar bear", "brown bear"]])
-    >>> relations = Relations.of(Stream.build(h, s, ["polar bear"], ["polar bear"]), after=1)
-    >>> relations.parent.tolist(), relations.siblings[h.index("polar bear")].tolist()
-    ([-1, 0, 0], [False, False, True])
-    """
-
-    parent: Ints
-    levels: Mapping[str, Bools]
-    siblings: Bools
-    late: Bools
-
-    @classmethod
-    def of(cls, stream: Stream, after: int) -> "Relations":
-        """Work them out for the classes of tasks 0 to ``after``."""
-        hierarchy = stream.hierarchy
-        seen = np.array([hierarchy.index(name) for name in stream.schedule.seen(after)])
-        column = np.full(len(hierarchy) + 1, -1, dtype=np.intp)
-        column[seen] = np.arange(len(seen))
-        above = hierarchy.parent_array[seen]
-        leaf = hierarchy.is_leaf[seen]
-        levels = dict(zip(LEVELS, (np.ones_like(leaf), ~leaf, leaf), strict=True))
-        # A class without a superclass has no siblings: -1 would mean the last class.
-        siblings = hierarchy.closure[:, above] & ~hierarchy.closure[:, seen] & (above >= 0)
-        parent = column[above]
-        return cls(parent, levels, siblings, _late_superclasses(stream, seen, parent))
 
 
 class Evaluator:
@@ -111,11 +69,12 @@ class Evaluator:
                 "a new Evaluator starts afresh"
             )
         view = self.view(after)
-        labels = _whole_matrix(predictions, view, self._description(after, view))
+        shape = (len(view), len(view.classes))
+        labels = whole_matrix(predictions, shape, self._wanted(after, view))
         relations = Relations.of(self.stream, after)
-        images = _score_images(labels, view, relations)
+        images, pairs = _score_chunks(labels, view, relations)
         by_task = self._task_means(images, view, after)
-        scores = _level_means(images, view, relations) | _score_pairs(labels, view, relations)
+        scores = _level_means(images, view, relations) | pairs
         self._by_task[after], self._scores[after] = by_task, scores
         return dict(scores)
 
@@ -123,7 +82,8 @@ class Evaluator:
     def table(self) -> ScoreTable:
         """The scores of the tasks added so far, NaN for the others."""
         tasks = len(self.stream)
-        scores = {name: np.full(tasks, np.nan) for name in SCORE_NAMES}
+        added = (name for row in self._scores.values() for name in row)
+        scores = {name: np.full(tasks, np.nan) for name in (*score_names(), *added)}
         by_task = {name: np.full((tasks, tasks), np.nan) for name in BY_TASK}
         for after, row in self._scores.items():
             for name, value in row.items():
@@ -134,7 +94,7 @@ class Evaluator:
             frozen(array)
         return ScoreTable(self.stream.name, self.stream.order, self.split, scores, by_task)
 
-    def _description(self, after: int, view: View) -> str:
+    def _wanted(self, after: int, view: View) -> str:
         return (
             f"predictions after task {after} must be {(len(view), len(view.classes))}: one row for "
             f"each of the {len(view)} images of stream.{self.split}(after={after}), in its order, "
@@ -155,113 +115,40 @@ class Evaluator:
         }
 
 
-def _late_superclasses(stream: Stream, seen: Ints, parent: Ints) -> Bools:
-    hierarchy, arrival = stream.hierarchy, stream.schedule.task_of
-    task = np.array([arrival[hierarchy.names[number]] for number in seen])
-    late = np.zeros((len(hierarchy), len(seen)), dtype=bool)
-    for child in np.flatnonzero((parent >= 0) & (task > task[parent])):
-        late[:, parent[child]] |= hierarchy.closure[:, seen[child]]
-    return late
+def _score_chunks(
+    labels: Bools, view: View, relations: Relations
+) -> tuple[dict[str, Floats], dict[str, float]]:
+    """Return the scores of images at every level, (n,) each, and those of pairs.
 
-
-def _whole_matrix(predictions: object, view: View, wanted: str) -> Bools:
-    """Give predictions, whole or in batches, as one matrix: (n, s)."""
-    shape = (len(view), len(view.classes))
-    if _is_matrix(predictions, wanted):
-        whole = as_labels(predictions)
-        if whole.shape != shape:
-            raise PredictionError(f"{wanted}. What came is {whole.shape}{_hint(whole, shape)}")
-        return whole
-    if not isinstance(predictions, Iterable):
-        raise PredictionError(f"{wanted}. What came is {predictions!r}, no array and no batches")
-    return _join(predictions, shape, wanted)
-
-
-def _is_matrix(predictions: object, wanted: str) -> bool:
-    """Tell one matrix, an array or a list of lists of numbers, from batches."""
-    if isinstance(predictions, np.ndarray) or hasattr(predictions, "__array__"):
-        return True
-    if not isinstance(predictions, list | tuple) or not all(map(_is_row, predictions)):
-        return False
-    widths = {len(row) for row in predictions}
-    if len(widths) > 1:
-        raise PredictionError(
-            f"{wanted}. What came is a list of rows of {min(widths)} to {max(widths)} numbers"
-        )
-    return bool(predictions)
-
-
-def _is_row(row: object) -> bool:
-    # One number tells: a list of rows may be long, and a batch of lists begins with a list.
-    return isinstance(row, list | tuple) and bool(row) and isinstance(row[0], NUMBERS)
-
-
-def _join(batches: Iterable[object], shape: tuple[int, int], wanted: str) -> Bools:
-    whole = np.empty(shape, dtype=bool)
-    filled = 0
-    for number, batch in enumerate(batches):
-        labels = as_labels(batch, f"batch {number} of the predictions")
-        end = filled + len(labels)
-        if labels.shape[1] != shape[1] or end > shape[0]:
-            raise PredictionError(
-                f"{wanted}. Batch {number}, after {filled} rows, is "
-                f"{labels.shape}{_hint(labels, shape)}"
-            )
-        whole[filled:end] = labels
-        filled = end
-    if filled != shape[0]:
-        raise PredictionError(f"{wanted}. The batches have {filled} rows in all")
-    return whole
-
-
-def _hint(labels: Bools, shape: tuple[int, int]) -> str:
-    if labels.shape == shape[::-1]:
-        return ": transpose it"
-    if labels.shape[1] > shape[1]:
-        return f": leave out the columns of future classes, predictions[:, :{shape[1]}]"
-    if labels.shape[1] == shape[1] and labels.shape[0] > shape[0]:
-        return ": keep the view's rows alone, predictions[view.rows], if these are the whole file's"
-    return ""
-
-
-def _chunks(images: int, classes: int) -> Iterator[slice]:
-    step = max(1, CHUNK // classes)
-    return (slice(start, start + step) for start in range(0, images, step))
-
-
-def _score_images(labels: Bools, view: View, relations: Relations) -> dict[str, Floats]:
-    """Give every metric at every level of every image: (n,) each."""
-    scores = {name + level: np.empty(len(view)) for level in LEVELS for name in METRICS}
-    for part in _chunks(*labels.shape):
-        targets = view.label_table[view.leaf[part]]
+    The counts of pairs add up over the chunks without rounding.
+    """
+    images = {
+        s.name + level: np.empty(len(view)) for level in relations.levels for s in image_scores()
+    }
+    pairs = {score.name: Ratio(0, 0) for score in pair_scores()}
+    step = max(1, CHUNK // labels.shape[1])
+    for start in range(0, len(labels), step):
+        part = slice(start, start + step)
+        leaf, predicted = view.leaf[part], labels[part]
+        true = view.label_table[leaf]
         for level, counted in relations.levels.items():
-            named, true = labels[part] & counted, targets & counted
-            for name, metric in METRICS.items():
-                scores[name + level][part] = metric(named, true)
-    return scores
-
-
-def _score_pairs(labels: Bools, view: View, relations: Relations) -> dict[str, float]:
-    """Give the ratios, whose counts add up over the chunks without rounding."""
-    total = dict.fromkeys(RATIOS, Ratio(0, 0))
-    for part in _chunks(*labels.shape):
-        named, leaf = labels[part], view.leaf[part]
-        ratios = {
-            "label_ratio": metrics.label_ratio(named, view.label_table[leaf]),
-            "implication": metrics.implication(named, relations.parent),
-            "sibling_error": metrics.sibling_error(named, relations.siblings[leaf]),
-            "late_recall": metrics.late_recall(named, relations.late[leaf]),
-        }
-        total = {name: total[name] + ratio for name, ratio in ratios.items()}
-    return {name: ratio.value for name, ratio in total.items()}
+            here = predicted & counted, true & counted
+            for image_score in image_scores():
+                images[image_score.name + level][part] = image_score.compute(*here)
+        siblings, late = relations.siblings[leaf], relations.late[leaf]
+        compared = Compared(predicted, true, relations.parent, siblings, late)
+        for score in pair_scores():
+            pairs[score.name] += score.compute(compared)
+    return images, {name: ratio.value for name, ratio in pairs.items()}
 
 
 def _level_means(
     images: Mapping[str, Floats], view: View, relations: Relations
 ) -> dict[str, float]:
-    """Give each metric's mean over the images that carry a label of its level."""
+    """Return each score's mean over the images that carry a label of its level."""
     means: dict[str, float] = {}
     for level, counted in relations.levels.items():
         carries = np.any(view.label_table[:, counted], axis=1)[view.leaf]
-        means |= {name + level: mean(images[name + level][carries]) for name in METRICS}
+        names = (score.name + level for score in image_scores())
+        means |= {name: mean(images[name][carries]) for name in names}
     return means

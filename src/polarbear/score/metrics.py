@@ -4,16 +4,19 @@ A matrix (n, c) says which of c classes each of n images is given: row i is a se
 Predictions come first, targets second. A score of single images, such as :func:`pw_jaccard`, is
 (n,) and between 0 and 1; an empty prediction scores 0. A score of pairs of labels, such as
 :func:`implication`, is a :class:`Ratio` of two counts, NaN where it does not apply.
+
+To add a score, add its function and, at the end, its entry in the catalogue: the evaluator, the
+command line and the report take everything else from there.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from polarbear.base.arrays import Bools, Floats, Ints
-from polarbear.base.errors import PredictionError
+from polarbear.score.catalogue import ImageScore, PairScore, Shown, register_score
+from polarbear.score.label_matrix import as_labels, label_pair, parent_columns
 
 
 @dataclass(frozen=True)
@@ -82,25 +85,13 @@ def f1(predictions: ArrayLike, targets: ArrayLike) -> Floats:
     return _divide(2 * both, named + true)
 
 
-#: What :class:`polarbear.Evaluator` works out for all labels and for each level alone.
-#: A metric must depend on the two label sets only, not on how many classes nobody names.
-METRICS: Mapping[str, Callable[[ArrayLike, ArrayLike], Floats]] = {
-    "pw_jaccard": pw_jaccard,
-    "jaccard": jaccard,
-    "exact_match": exact_match,
-    "precision": precision,
-    "recall": recall,
-    "f1": f1,
-}
-
-
 def label_ratio(predictions: ArrayLike, targets: ArrayLike) -> Ratio:
     """Give named labels ÷ true labels: above 1, too many are named; below, too few.
 
     >>> label_ratio([[1, 1, 1], [0, 0, 0]], [[1, 1, 0], [1, 1, 0]]).value
     0.75
     """
-    predicted, true = _pair(predictions, targets, "targets")
+    predicted, true = label_pair(predictions, targets, "targets")
     return Ratio(_total(predicted), _total(true))
 
 
@@ -114,7 +105,7 @@ def implication(predictions: ArrayLike, parent: ArrayLike) -> Ratio:
     Ratio(count=1, of=2)
     """
     predicted = as_labels(predictions)
-    above = _parents(parent, predicted.shape[1])
+    above = parent_columns(parent, predicted.shape[1])
     image, label = np.divmod(np.flatnonzero(predicted), max(len(above), 1))
     up = above[label]
     image, up = image[up >= 0], up[up >= 0]
@@ -125,12 +116,12 @@ def sibling_error(predictions: ArrayLike, siblings: ArrayLike) -> Ratio:
     """Give how often a wrong sibling is named, among images that have one.
 
     ``siblings`` (n, c) marks each image's wrong siblings: classes it does not carry whose
-    superclass it does (:attr:`polarbear.score.evaluate.Relations.siblings` works them out).
+    superclass it does (:attr:`polarbear.score.relations.Relations.siblings` works them out).
 
     >>> sibling_error([[1, 0, 1], [1, 1, 0]], siblings=[[0, 0, 1], [0, 0, 1]])
     Ratio(count=1, of=2)
     """
-    predicted, wrong = _pair(predictions, siblings, "siblings")
+    predicted, wrong = label_pair(predictions, siblings, "siblings")
     return Ratio(_total(np.any(predicted & wrong, axis=1)), _total(np.any(wrong, axis=1)))
 
 
@@ -138,12 +129,12 @@ def late_recall(predictions: ArrayLike, late: ArrayLike) -> Ratio:
     """Give how often a superclass is named on images of subclasses learnt later than it.
 
     ``late`` (n, c) marks, for each image, the superclasses it carries whose subclass on this image
-    arrived in a later task (:attr:`polarbear.score.evaluate.Relations.late` works them out).
+    arrived in a later task (:attr:`polarbear.score.relations.Relations.late` works them out).
 
     >>> late_recall([[1, 0, 1], [0, 1, 0]], late=[[1, 0, 0], [1, 0, 0]])
     Ratio(count=1, of=2)
     """
-    predicted, wanted = _pair(predictions, late, "late")
+    predicted, wanted = label_pair(predictions, late, "late")
     return Ratio(_total(predicted & wanted), _total(wanted))
 
 
@@ -156,7 +147,7 @@ def confusion(predictions: ArrayLike, targets: ArrayLike) -> Ints:
     >>> confusion([[1, 1, 0], [0, 0, 1]], [[1, 1, 0], [1, 0, 1]]).tolist()
     [[1, 1, 1], [1, 1, 0], [0, 0, 1]]
     """
-    predicted, true = _pair(predictions, targets, "targets")
+    predicted, true = label_pair(predictions, targets, "targets")
     classes = true.shape[1]
     image, label = np.divmod(np.flatnonzero(true), max(classes, 1))
     image = image[np.argsort(label, kind="stable")]
@@ -179,65 +170,9 @@ def confusion_rates(predictions: ArrayLike, targets: ArrayLike) -> Floats:
     return _divide(counts, np.broadcast_to(images[:, None], counts.shape))
 
 
-def as_labels(matrix: object, what: str = "predictions") -> Bools:
-    """Give a matrix of booleans, or of 0 and 1, as booleans; refuse all else: (n, c)."""
-    array = np.asarray(matrix)
-    if array.ndim != 2:
-        raise PredictionError(
-            f"{what} must be a matrix (images, classes); what came has shape {array.shape}"
-        )
-    if array.dtype == np.bool_:
-        return array
-    if np.issubdtype(array.dtype, np.floating):
-        raise PredictionError(
-            f"{what} must be booleans: which labels are named; what came is {array.dtype}. "
-            "Threshold the scores first: logits > 0, or probabilities > 0.5"
-        )
-    if not np.issubdtype(array.dtype, np.integer):
-        raise PredictionError(f"{what} must be booleans, or 0 and 1; what came is {array.dtype}")
-    return _from_whole_numbers(array, what)
-
-
-def _from_whole_numbers(array: NDArray[np.integer], what: str) -> Bools:
-    labels: Bools = array == 1
-    other = array[~labels & (array != 0)]
-    if other.size:
-        raise PredictionError(
-            f"{what} must be booleans, or 0 and 1; what came has {other[0]} in it. Class numbers "
-            "or scores are not understood: give one column a class"
-        )
-    return labels
-
-
-def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[Bools, Bools]:
-    predicted, other = as_labels(first), as_labels(second, name)
-    if predicted.shape != other.shape:
-        raise PredictionError(
-            f"predictions are {predicted.shape} but {name} are {other.shape}: "
-            "give both for the same images and classes"
-        )
-    return predicted, other
-
-
-def _parents(parent: ArrayLike, classes: int) -> Ints:
-    above = np.asarray(parent)
-    if above.shape != (classes,):
-        raise PredictionError(
-            f"parent must be one column number a class, ({classes},); its shape is {above.shape}"
-        )
-    if not classes:
-        return above.astype(np.intp)
-    if not np.issubdtype(above.dtype, np.integer) or above.min() < -1 or above.max() >= classes:
-        raise PredictionError(
-            f"parent must be column numbers from 0 to {classes - 1}, or -1 for none; "
-            f"what came is {above.dtype} from {above.min()} to {above.max()}"
-        )
-    return above.astype(np.intp)
-
-
 def _sizes(predictions: ArrayLike, targets: ArrayLike) -> tuple[Floats, Floats, Floats]:
     """Give |Y ∩ P|, |P| and |Y| of each image."""
-    predicted, true = _pair(predictions, targets, "targets")
+    predicted, true = label_pair(predictions, targets, "targets")
     return _count(predicted & true), _count(predicted), _count(true)
 
 
@@ -253,3 +188,132 @@ def _total(cases: Bools) -> int:
 
 def _divide(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+
+
+# The entries: what each score is called and where it is shown. Scores of single images are worked
+# out for all labels ("") and for each level alone; scores of pairs, in the order of their lines in
+# ``scores.jsonl``.
+register_score(
+    ImageScore(
+        "pw_jaccard",
+        pw_jaccard,
+        "pw-JS",
+        "Jaccard score × precision: the paper’s score; wrong labels cost most",
+        shown={
+            "": Shown(
+                column="R_j",
+                legend="precision-weighted Jaccard similarity of all images seen so far; super, "
+                "sub: among superclasses, among leaves.",
+                head="pw-JS",
+                question="How well does it label all it has met so far?",
+            ),
+            "/superclass": Shown(
+                column="super",
+                head="superclasses",
+                question="Does it still name superclasses, as well as it did?",
+            ),
+            "/subclass": Shown(column="sub", head="subclasses"),
+        },
+    )
+)
+register_score(
+    ImageScore(
+        "jaccard",
+        jaccard,
+        "Jaccard",
+        "labels both named and true ÷ labels named or true",
+        shown={"": Shown(column="Jaccard", head="Jaccard")},
+    )
+)
+register_score(
+    ImageScore(
+        "exact_match",
+        exact_match,
+        "exact match",
+        "share of images with all their labels named and no other",
+        shown={"": Shown(head="exact match")},
+    )
+)
+register_score(
+    ImageScore("precision", precision, "precision", "share of the named labels that are true")
+)
+register_score(ImageScore("recall", recall, "recall", "share of the true labels that are named"))
+register_score(ImageScore("f1", f1, "F1", "harmonic mean of precision and recall"))
+register_score(
+    PairScore(
+        "label_ratio",
+        lambda compared: label_ratio(compared.predicted, compared.true),
+        "label ratio",
+        "named labels ÷ true labels: above 1 too many are named, below 1 too few",
+        better="one",
+        shown={
+            "": Shown(
+                column="labels",
+                legend="predicted ÷ true number of labels.",
+                head="labels ÷ true",
+                question="Does it name too many labels, or too few?",
+            )
+        },
+    )
+)
+register_score(
+    PairScore(
+        "implication",
+        lambda compared: implication(compared.predicted, compared.parent),
+        "implication",
+        "how often the superclass is named when its subclass is named",
+        shown={
+            "": Shown(
+                column="implic.",
+                legend="how often a named subclass comes with its superclass.",
+                head="implication",
+                question="When it names a fine label, does it name the coarse one above it?",
+                asked="Does it still say the superclass?",
+                share_of="the subclasses it names",
+                answer="come with their superclass.",
+                panel="implication: named subclasses\nthat come with their superclass",
+            )
+        },
+    )
+)
+register_score(
+    PairScore(
+        "sibling_error",
+        lambda compared: sibling_error(compared.predicted, compared.siblings),
+        "sibling error",
+        "share of images on which a wrong sibling of the true subclass is named",
+        better="low",
+        shown={
+            "": Shown(
+                column="sibling",
+                legend="how often a wrong sibling is named (lower is better).",
+                head="sibling error",
+                question="Does it confuse a subclass with its siblings?",
+                asked="Does it name wrong siblings?",
+                share_of="the images",
+                answer="get a wrong sibling's label.",
+                panel="sibling error: images given\na wrong sibling's label",
+            )
+        },
+    )
+)
+register_score(
+    PairScore(
+        "late_recall",
+        lambda compared: late_recall(compared.predicted, compared.late),
+        "late recall",
+        "how often a superclass is named on images of subclasses learnt in a later task",
+        shown={
+            "": Shown(
+                column="late",
+                legend="how often a superclass is named on images of subclasses learnt later.",
+                head="late recall",
+                question="Does it name a known superclass on subclasses it learnt later?",
+                asked="Does it know an old superclass on new subclasses?",
+                share_of="the images of later subclasses",
+                answer="get it.",
+                panel="late recall: images of later\nsubclasses given their superclass",
+            )
+        },
+    )
+)

@@ -20,7 +20,7 @@ from polarbear.base.files import write_whole
 from polarbear.base.guarded import npz_names, read_npz
 from polarbear.benchmark.stream import Stream, View
 from polarbear.score.evaluate import Evaluator
-from polarbear.score.metrics import as_labels
+from polarbear.score.label_matrix import as_labels
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,10 @@ class ScoreTable:
         fall[1:] = np.fmax.accumulate(self.r_jk, axis=0)[:-1] - self.r_jk[1:]
         return np.array([mean(row[~np.isnan(row)]) for row in fall])
 
+    def at(self, score: str, after: int) -> float:
+        """Return a score after a task, NaN where it was not worked out."""
+        return float(self.scores[score][after]) if score in self.scores else float("nan")
+
     def to_json(self) -> str:
         """Give the table as JSON text, with null for NaN."""
         content = {"name": self.name, "order": self.order, "split": self.split}

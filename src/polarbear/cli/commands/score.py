@@ -6,15 +6,14 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from tyro.conf import arg
 
 from polarbear.base.arrays import Floats
 from polarbear.base.errors import PredictionError
 from polarbear.benchmark.stream import Stream
-from polarbear.cli.shared.console import console, plain_table, print_json, share
+from polarbear.cli.shared.console import console, print_json, share
 from polarbear.cli.shared.options import Json, Root
-from polarbear.cli.shared.outcome import COLUMNS, LEGEND
+from polarbear.cli.shared.outcome import legend, outcome_table
 from polarbear.named.registry import find, load
 from polarbear.score.evaluate import Evaluator
 from polarbear.score.predictions import Predictions, read_predictions
@@ -131,21 +130,13 @@ def _print(
     order = "" if scores.order is None else f", order {scores.order}"
     cut = "" if tasks == len(stream) else f", the first {tasks} of {len(stream)} tasks"
     screen.print(f"{scores.name}{order}, {scores.split} images{cut}\n", style="bold")
-    screen.print(scores_table(scores, stream, tasks))
+    seen = {after: len(stream.schedule.seen(after)) for after in range(tasks)}
+    screen.print(outcome_table(scores, seen))
     screen.print(f"\nmean of R_j: {share(float(np.mean(scores.r[:tasks])))}", end="")
     screen.print(f", forgetting at the end: {share(float(scores.forgetting[tasks - 1]))}\n")
-    screen.print(LEGEND, style="dim")
+    screen.print(legend(), style="dim")
     if by_task:
         _print_triangle(screen, scores.r_jk[:tasks, :tasks])
-
-
-def scores_table(scores: ScoreTable, stream: Stream, tasks: int) -> Table:
-    """Give the scores after each of the first tasks, one line each."""
-    table = plain_table("after", "seen", *COLUMNS)
-    for after in range(tasks):
-        numbers = (share(float(scores.scores[name][after])) for name in COLUMNS.values())
-        table.add_row(f"task {after}", str(len(stream.schedule.seen(after))), *numbers)
-    return table
 
 
 def _print_triangle(screen: Console, r_jk: Floats) -> None:

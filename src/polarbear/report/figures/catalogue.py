@@ -7,6 +7,7 @@ import numpy as np
 
 from polarbear.base.errors import DataError
 from polarbear.report.figures.curves import (
+    absent,
     average,
     caption,
     course,
@@ -35,15 +36,10 @@ from polarbear.report.options import Options, chosen_tasks
 from polarbear.report.read.answers import known_hierarchy
 from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.paper import title
+from polarbear.score.catalogue import shown_scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-QUESTIONS = {
-    "implication": "implication: named subclasses\nthat come with their superclass",
-    "sibling_error": "sibling error: images given\na wrong sibling's label",
-    "late_recall": "late recall: images of later\nsubclasses given their superclass",
-}
 
 
 def average_pw_js(runs: Runs, options: Options) -> list[Drawing]:
@@ -109,21 +105,23 @@ def forgetting(runs: Runs, options: Options) -> list[Drawing]:
 
 def questions(runs: Runs, options: Options) -> list[Drawing]:
     """Draw implication, sibling error and late recall after each task."""
-    refuse_absent(runs, *QUESTIONS)
+    every = [(name, score, words) for name, score, words in shown_scores() if words.panel]
+    asked = [one for one in every if not absent(runs, one[0])]
+    if not asked:
+        refuse_absent(runs, every[0][0])
     figure = new_figure(PAGE, 2.6)
-    grid = figure.subplots(1, len(QUESTIONS), sharex=True, sharey=True, squeeze=False)
+    grid = figure.subplots(1, len(asked), sharex=True, sharey=True, squeeze=False)
     panels: list[Axes] = list(grid.flat)
-    for axes, (score, meaning) in zip(panels, QUESTIONS.items(), strict=True):
-        draw_groups(axes, runs.groups, average(score))
+    for axes, (name, _, words) in zip(panels, asked, strict=True):
+        draw_groups(axes, runs.groups, average(name))
         over_tasks(axes, runs.tasks)
-        axes.set_title(meaning, fontsize=7.5)
+        axes.set_title(words.panel, fontsize=7.5)
     panels[0].set_ylim(-0.02, 1.04)
     label_outside(grid, "share")
     legend_below(figure, panels)
-    words = caption(runs, "The paper's questions as numbers") + (
-        " High is good on the left and on the right, low in the middle."
-    )
-    return [Drawing("questions", words, figure)]
+    low = ", ".join(score.title for _, score, _ in asked if score.better == "low")
+    rest = f" Low is good for {low}, high for the others."
+    return [Drawing("questions", caption(runs, "The paper's questions as numbers") + rest, figure)]
 
 
 def memory(runs: Runs, options: Options) -> list[Drawing]:

@@ -160,10 +160,15 @@ def caption(runs: Runs, what: str) -> str:
     return f"{what}, {runs.benchmark}, {runs.split} images; {over}{rest}."
 
 
+def absent(runs: Runs, score: str) -> bool:
+    """Return whether no run has a score."""
+    return all(np.isnan(group.mean(score)).all() for group in runs.groups)
+
+
 def refuse_absent(runs: Runs, *scores: str) -> None:
     """Refuse to draw scores that no run has, as in summaries with R_j alone."""
     for score in scores:
-        if all(np.isnan(group.mean(score)).all() for group in runs.groups):
+        if absent(runs, score):
             raise DataError(f"no run has the score {score!r}")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,12 +11,17 @@ from polarbear.base.arrays import Floats
 from polarbear.report.figures.style import COLOURS
 from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.paper import BOUNDS, paper_results
-from polarbear.score.evaluate import LEVELS
-from polarbear.score.metrics import METRICS
+from polarbear.score.catalogue import (
+    Better,
+    ImageScore,
+    PairScore,
+    headline,
+    image_scores,
+    in_order,
+    shown_scores,
+)
+from polarbear.score.relations import LEVELS
 from polarbear.score.table import BY_TASK, ScoreTable
-
-#: Which way a score is good; ``"one"`` is best near 1.
-Better = Literal["high", "low", "one"]
 
 
 class Shown(NamedTuple):
@@ -37,61 +42,22 @@ class Question(NamedTuple):
     metric: str
 
 
-QUESTIONS = (
-    Question("How well does it label all it has met so far?", "pw_jaccard"),
-    Question("Does it still name superclasses, as well as it did?", "pw_jaccard/superclass"),
+#: What follows from R_jk, with the questions it answers.
+DERIVED = (
     Question("Can it still learn the newest task?", "pw_jaccard@new"),
     Question("How much of earlier tasks is lost?", "forgetting"),
-    Question("When it names a fine label, does it name the coarse one above it?", "implication"),
-    Question("Does it confuse a subclass with its siblings?", "sibling_error"),
-    Question("Does it name a known superclass on subclasses it learnt later?", "late_recall"),
-    Question("Does it name too many labels, or too few?", "label_ratio"),
+)
+FORGETTING = Shown(
+    *("forgetting", "By task", "forgetting (pw-JS)", "forgetting"),
+    "mean fall of R_jk from its best; images gain labels over time, so not all is forgetting",
+    "low",
 )
 
-#: Columns of the table of results.
-HEADLINE = (
-    *("pw_jaccard", "jaccard", "exact_match", "pw_jaccard/superclass", "pw_jaccard/subclass"),
-    *("implication", "sibling_error", "late_recall", "label_ratio", "forgetting"),
-)
-
-WORDS = {
-    "pw_jaccard": ("pw-JS", "Jaccard score × precision: the paper’s score; wrong labels cost most"),
-    "jaccard": ("Jaccard", "labels both named and true ÷ labels named or true"),
-    "exact_match": ("exact match", "share of images with all their labels named and no other"),
-    "precision": ("precision", "share of the named labels that are true"),
-    "recall": ("recall", "share of the true labels that are named"),
-    "f1": ("F1", "harmonic mean of precision and recall"),
-}
 LEVEL_WORDS = {
     "": ("All labels", "", ", over all test images of the tasks so far"),
     "/superclass": ("Superclasses alone", " (superclasses)", ", counting superclass labels alone"),
     "/subclass": ("Subclasses alone", " (subclasses)", ", counting subclass labels alone"),
 }
-ASKED = (
-    Shown(
-        *("implication", "The paper’s questions", "implication", "implication"),
-        "how often the superclass is named when its subclass is named",
-    ),
-    Shown(
-        *("sibling_error", "The paper’s questions", "sibling error", "sibling error"),
-        "share of images on which a wrong sibling of the true subclass is named",
-        "low",
-    ),
-    Shown(
-        *("late_recall", "The paper’s questions", "late recall", "late recall"),
-        "how often a superclass is named on images of subclasses learnt in a later task",
-    ),
-    Shown(
-        *("label_ratio", "The paper’s questions", "label ratio", "label ratio"),
-        "named labels ÷ true labels: above 1 too many are named, below 1 too few",
-        "one",
-    ),
-    Shown(
-        *("forgetting", "By task", "forgetting (pw-JS)", "forgetting"),
-        "mean fall of R_jk from its best; images gain labels over time, so not all is forgetting",
-        "low",
-    ),
-)
 
 
 def score_data(runs: Runs) -> dict[str, Any]:
@@ -107,8 +73,8 @@ def score_data(runs: Runs) -> dict[str, Any]:
         "last": runs.last,
         "colours": COLOURS,
         "metrics": [one._asdict() for one in shown],
-        "headline": [name for name in HEADLINE if name in known],
-        "questions": [one._asdict() for one in QUESTIONS if one.metric in known],
+        "headline": [name for name in (*headline(), FORGETTING.id) if name in known],
+        "questions": [one._asdict() for one in _questions() if one.metric in known],
         "methods": [_method(group, shown) for group in groups],
     }
 
@@ -171,19 +137,34 @@ def _shown(groups: list[Group]) -> list[Shown]:
     return known + [Shown(n, "Others", n, n, "as the runs name it") for n in others]
 
 
+def _questions() -> list[Question]:
+    """Return what the page asks: of all labels and levels, of tasks, of pairs of labels."""
+    asked = [(score, Question(words.question, name)) for name, score, words in shown_scores()]
+    images = [one for score, one in asked if one.question and isinstance(score, ImageScore)]
+    pairs = [one for score, one in asked if one.question and isinstance(score, PairScore)]
+    return [*images, *DERIVED, *pairs]
+
+
 def _known() -> list[Shown]:
-    levels = [_at_level(name, level) for level in LEVELS for name in METRICS]
-    return [*levels, *ASKED, *(one for name in BY_TASK for one in _of_task(name))]
+    levels = [_at_level(score, level) for level in LEVELS for score in image_scores()]
+    pairs = [_of_pairs(score) for score in in_order() if isinstance(score, PairScore)]
+    by_task = [one for score in image_scores() if score.name in BY_TASK for one in _of_task(score)]
+    return [*levels, *pairs, FORGETTING, *by_task]
 
 
-def _at_level(name: str, level: str) -> Shown:
-    title, about = WORDS.get(name, (name, "a metric of your own"))
+def _at_level(score: ImageScore, level: str) -> Shown:
     part, suffix, where = LEVEL_WORDS[level]
-    return Shown(name + level, part, title + suffix, title + suffix, about + where)
+    title = (score.title or score.name) + suffix
+    return Shown(score.name + level, part, title, title, score.about + where, score.better)
 
 
-def _of_task(name: str) -> tuple[Shown, Shown]:
-    title = WORDS[name][0]
+def _of_pairs(score: PairScore) -> Shown:
+    title = score.title or score.name
+    return Shown(score.name, "The paper’s questions", title, title, score.about, score.better)
+
+
+def _of_task(score: ImageScore) -> tuple[Shown, Shown]:
+    name, title = score.name, score.title
     newest = f"{title} on the newest task, R_jj"
     chosen = f"{title} on one task’s images, R_jk"
     return (

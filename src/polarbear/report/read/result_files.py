@@ -11,7 +11,7 @@ from polarbear.base.arrays import Floats, frozen
 from polarbear.base.errors import DataError, PolarbearError
 from polarbear.named.registry import find
 from polarbear.report.read.groups import Run
-from polarbear.score.evaluate import SCORE_NAMES
+from polarbear.score.catalogue import score_names
 from polarbear.score.table import BY_TASK
 from polarbear.settings.settings import fits
 
@@ -50,7 +50,7 @@ def read_summary(file: Path, split: str) -> Run:
 def _other_scores(content: Mapping[str, Any], tasks: int) -> dict[str, Floats]:
     """Give the scores that stand beside ``r`` or together under ``scores``."""
     given = {**content, **(content.get("scores") or {})}
-    names = {name: name for name in SCORE_NAMES} | {"r_top1": "pw_jaccard/top1"}
+    names = {name: name for name in score_names()} | {"r_top1": "pw_jaccard/top1"}
     return {
         name: _array(given[key], (tasks,))
         for key, name in names.items()

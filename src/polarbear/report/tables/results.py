@@ -16,24 +16,11 @@ from polarbear.report.figures.curves import average, caption, own_images
 from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.paper import BOUNDS, paper_results, title
 from polarbear.report.tables.formats import Cell, Table
+from polarbear.score.catalogue import headline
 
 Series = Callable[[Group], tuple[Floats, Floats]]
 Pair = tuple[float, float]
 
-#: Scores of the table of last scores, with their heads.
-LAST = {
-    "pw_jaccard": "pw-JS",
-    "jaccard": "Jaccard",
-    "exact_match": "exact match",
-    "pw_jaccard/superclass": "superclasses",
-    "pw_jaccard/subclass": "subclasses",
-    "implication": "implication",
-    "sibling_error": "sibling error",
-    "late_recall": "late recall",
-    "label_ratio": "labels ÷ true",
-}
-LOWER_IS_BETTER = ("sibling_error",)
-NOT_COMPARED = ("label_ratio",)
 RULE = (
     "Bold: the best mean and those less than one of its standard deviations away; bounds (complete "
     "labels or every image kept) are not compared."
@@ -106,17 +93,17 @@ def _records_beside(groups: Sequence[Group]) -> tuple[tuple[object, ...], ...]:
 
 def last_scores(runs: Runs) -> Table:
     """Give every score after the last task that all groups have come to, a line a method."""
-    last, groups = runs.last, _bounds_last(runs.groups)
+    last, groups, scores = runs.last, _bounds_last(runs.groups), headline()
     pairs = {
         name: [(float(g.mean(name)[last]), float(g.std(name)[last])) for g in groups]
-        for name in LAST
+        for name in scores
     }
-    there = [n for n in LAST if not all(math.isnan(mean) for mean, _ in pairs[n])]
+    there = [n for n in scores if not all(math.isnan(mean) for mean, _ in pairs[n])]
     columns = [
         cells(
             pairs[name],
-            [] if name in NOT_COMPARED else _compared(groups),
-            lower=name in LOWER_IS_BETTER,
+            [] if scores[name][0].better == "one" else _compared(groups),
+            lower=scores[name][0].better == "low",
         )
         for name in there
     ]
@@ -128,7 +115,7 @@ def last_scores(runs: Runs) -> Table:
     for name in there:
         for group, (mean, std) in zip(groups, pairs[name], strict=True):
             records.append((group.name, group.count, last, name, full(mean), full(std)))
-    head = ("method", "runs", *(LAST[name] for name in there))
+    head = ("method", "runs", *(scores[name][1] for name in there))
     words = f"{caption(runs, f'Scores after task {last}')} {RULE}"
     return Table("last-scores", words, head, tuple(rows), tuple(records))
 
