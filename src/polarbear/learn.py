@@ -1,10 +1,32 @@
-"""Everything to write and train a method with: the public names that need PyTorch."""
+"""Everything to write and train a method with: the public names that need PyTorch.
 
+>>> from polarbear import learn
+>>> learn.run("er", "iirc-shapes", epochs=4)  # doctest: +SKIP
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polarbear.base.arrays import Bools
+from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.batch import Batch, Moment
 from polarbear.engine.contract.method import Method, bce, frozen_copy, teacher_targets
+from polarbear.engine.trainer import Progress, Recorder, Trainer
+from polarbear.launch import runner
 from polarbear.launch.check.learner import CheckError, Finding, check_learner
-from polarbear.launch.runner import resume, run
+from polarbear.launch.prepare import usual_threads
+from polarbear.launch.runner import OnStep
 from polarbear.methods.presets import settings_for
+from polarbear.methods.registry import name_of
+from polarbear.runs.folder import RunFolder
+from polarbear.runs.result import Result, usual_folder
+from polarbear.score.decide import Scores
 from polarbear.settings.settings import Settings
 
 __all__ = [
@@ -13,6 +35,7 @@ __all__ = [
     "Finding",
     "Method",
     "Moment",
+    "Result",
     "Settings",
     "bce",
     "check_learner",
@@ -22,3 +45,96 @@ __all__ = [
     "settings_for",
     "teacher_targets",
 ]
+
+log = logging.getLogger("polarbear")
+
+
+def run(
+    method: type[Method] | str,
+    benchmark: str = "iirc-cifar",
+    *,
+    preset: str = "paper",
+    folder: str | Path | None = None,
+    stream: Stream | None = None,
+    root: str | Path | None = None,
+    threads: int | None = None,
+    progress: bool = True,
+    on_step: OnStep | None = None,
+    save_every: float = 60.0,
+    **changes: Any,
+) -> Result:
+    """Train a method, a class or a name, on a benchmark, and return what it found.
+
+    ``changes`` are settings on top of the preset's: ``epochs=4``, ``order=3``, ``seed=7``. The run
+    is kept in ``folder``, as by ``polarbear run`` in ``runs/<benchmark>/<method>/order-N-seed-S``;
+    a run that is there already is never overwritten. ``stream`` replaces the benchmark's own data,
+    which are in ``root``. Ctrl-C stops a run so that :func:`resume` can go on with it.
+    """
+    name = method if isinstance(method, str) else name_of(method)
+    settings = settings_for(name, benchmark, preset, **changes)
+    path = usual_folder(settings) if folder is None else Path(folder)
+    with ExitStack() as stack:
+        count = threads or usual_threads(settings) or torch.get_num_threads()
+        stack.enter_context(runner.threads(count))
+        watching = stack.enter_context(_watching(progress, on_step))
+        runner.run(settings, path, stream=stream, root=root, save_every=save_every, **watching)
+    return Result(RunFolder.open(path))
+
+
+def resume(
+    folder: str | Path,
+    *,
+    method: type[Method] | None = None,
+    stream: Stream | None = None,
+    root: str | Path | None = None,
+    progress: bool = True,
+    on_step: OnStep | None = None,
+    save_every: float = 60.0,
+) -> Result:
+    """Go on with a run where it was stopped, and return what it found.
+
+    The scores are those of a run that was never interrupted. ``method`` is its class where it was
+    defined in a notebook or a script, which nobody can import.
+    """
+    if method is not None:
+        name_of(method)
+    with _watching(progress, on_step) as watching:
+        runner.resume(folder, stream=stream, root=root, save_every=save_every, **watching)
+    return Result(RunFolder.open(folder))
+
+
+@contextmanager
+def _watching(progress: bool, on_step: OnStep | None) -> Iterator[dict[str, Any]]:
+    """Give what a run is told so that it shows itself; without rich, it is logged task by task."""
+    if not progress:
+        yield {"on_step": on_step}
+        return
+    try:
+        from polarbear.cli.shared.live import watch
+    except ModuleNotFoundError as error:
+        if error.name != "rich":
+            raise
+        yield {"on_step": on_step, "recorders": (_TaskLog(),)}
+        return
+    with watch() as display:
+
+        def both(trainer: Trainer, progress: Progress) -> None:
+            display(trainer, progress)
+            if on_step:
+                on_step(trainer, progress)
+
+        recorders: tuple[Recorder, ...] = (display,)
+        yield {"on_step": both, "recorders": recorders}
+
+
+@dataclass(frozen=True)
+class _TaskLog:
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        pass
+
+    def scores(self, record: Mapping[str, Any]) -> None:
+        if record["split"] == "test":
+            log.info("after task %d: R_j %.3f", record["after"], record["scores"]["pw_jaccard"])
+
+    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
+        pass

@@ -10,7 +10,9 @@ from polarbear.base.arrays import Pixels
 from polarbear.benchmark.source import Images
 from polarbear.benchmark.stream import Stream, View
 from polarbear.data.decode import LazyImages
-from polarbear.data.hugging_face import library
+from polarbear.data.hugging_face import library, source
+
+__all__ = ["dataset", "embedded", "source"]
 
 
 def dataset(stream: Stream, view: View) -> Any:

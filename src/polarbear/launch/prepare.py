@@ -29,6 +29,8 @@ from polarbear.settings.settings import Settings
 
 log = logging.getLogger("polarbear")
 
+SMALL = "small"  # the network for iirc-shapes
+
 SharedPixels = dict[tuple[object, str, torch.device], Pixels]
 
 
@@ -143,6 +145,12 @@ def untrained(learner: Learner, stream: Stream) -> Learner:
     device = learner.machine.device
     shared = {_key(stream, split, device): placed for split, placed in pixels.items()}
     return build_learner(learner.settings, stream, shared)
+
+
+def usual_threads(settings: Settings) -> int | None:
+    """Return 1 where more threads would only wait for each other; None leaves it to PyTorch."""
+    on_cpu = Machine.of(settings).device.type != "cuda"
+    return 1 if on_cpu and settings.network == SMALL else None
 
 
 def _pixels(stream: Stream, device: torch.device, shared: SharedPixels) -> list[Pixels]:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "polarbear.methods"
 
+#: Classes that were handed over in this process, by path.
+_HANDED_OVER: "dict[str, type[Method]]" = {}
+
 
 class Listed(NamedTuple):
     """Where a method is (``package.module:Class``) and what it does, in a line."""
@@ -112,8 +115,31 @@ def resolve(name: str) -> "type[Method]":
     return found
 
 
+def name_of(method: "type[Method]") -> str:
+    """Return the name or the path of a class, by which :func:`resolve` now finds it.
+
+    A class of a notebook or a script cannot be imported: it is found as long as Python runs.
+    """
+    path = f"{method.__module__}:{method.__qualname__}"
+    _refuse_no_method(path, method)
+    for name, listed in METHODS.items():
+        if listed.path == path:
+            return name
+    _HANDED_OVER[path] = method
+    return path
+
+
 def find_class(name: str) -> "type[Method]":
     """Give a method's class as it is, for those who look for faults in it themselves."""
+    if name in _HANDED_OVER:
+        return _HANDED_OVER[name]
+    module, _, own = name.partition(":")
+    if "<locals>" in own or (module == "__main__" and not hasattr(sys.modules[module], own)):
+        raise PolarbearError(
+            f"{name} was defined in a notebook, a script or a function, where it cannot be "
+            "imported from. Go on there: polarbear.learn.resume(folder, method=TheClass); or put "
+            "the class into a file of its own, my_method.py, and run my_method:TheClass"
+        )
     if name in METHODS:
         return _load(METHODS[name].path)
     if name in (added := _added()):
@@ -162,14 +188,18 @@ def _load(path: str) -> "type[Method]":
     if not hasattr(module, class_name):
         classes = [name for name, value in vars(module).items() if isinstance(value, type)]
         raise unknown_name(f"class in {module.__file__ or module_name}", class_name, classes)
+    found: type[Method] = getattr(module, class_name)
+    _refuse_no_method(path, found)
+    return found
+
+
+def _refuse_no_method(path: str, found: object) -> None:
     from polarbear.engine.contract.method import Method
 
-    found = getattr(module, class_name)
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise PolarbearError(
             f"{path} is no method: it must be a class derived from polarbear.learn.Method"
         )
-    return found
 
 
 def _import(module: str, path: str) -> ModuleType:

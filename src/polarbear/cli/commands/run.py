@@ -15,7 +15,6 @@ from polarbear.base.errors import PolarbearError
 from polarbear.base.files import plain
 from polarbear.cli.shared.several_runs import (
     Wanted,
-    on_gpu,
     refuse_failed,
     say_failed,
     say_finished,
@@ -26,12 +25,11 @@ from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import find, lasting_name
 from polarbear.runs.folder import RunError, RunFolder
+from polarbear.runs.result import usual_folder
 from polarbear.settings.settings import Settings
 
 if TYPE_CHECKING:
     from polarbear.engine.contract.method import Method
-
-SMALL = "small"  # the network for iirc-shapes
 
 ABOUT = (
     "Train METHOD, a name that `polarbear methods` lists or the path package.module:Class of your "
@@ -91,7 +89,7 @@ class Where(How):
         arg(
             metavar="INT",
             help="CPU threads of PyTorch.",
-            help_behavior_hint=f"(default: 1 for the network {SMALL} on a CPU, else all)",
+            help_behavior_hint="(default: 1 for the network small on a CPU, else all)",
         ),
     ] = None
 
@@ -114,12 +112,10 @@ class Asked(NamedTuple):
 
     def folder(self, order: int) -> Path:
         """Give the folder of one order's run."""
-        asked, out = self.settings, self.where.out
-        if out is not None and self.where.orders is None:
-            return out
-        method = asked.method.replace(":", ".")
-        parent = out or Path("runs") / find(asked.benchmark).name / method
-        return parent / f"order-{order}-seed-{asked.seed}"
+        usual, out = usual_folder(replace(self.settings, order=order)), self.where.out
+        if out is None:
+            return usual
+        return out if self.where.orders is None else out / usual.name
 
 
 def run(words: Sequence[str]) -> None:
@@ -146,8 +142,9 @@ def _set_threads(asked: Asked) -> None:
     """Take as many threads as asked for, or one where more would only wait for each other."""
     import torch
 
-    one_is_best = not on_gpu(asked.settings) and asked.settings.network == SMALL
-    threads = asked.where.threads or (1 if one_is_best else None)
+    from polarbear.launch.prepare import usual_threads
+
+    threads = asked.where.threads or usual_threads(asked.settings)
     if threads is not None:
         torch.set_num_threads(threads)
 

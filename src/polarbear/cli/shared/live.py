@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
@@ -117,7 +118,9 @@ class Watch:
 def watch() -> Iterator[Watch]:
     """Give a watcher for a run, on the screen for errors: the other one is for results."""
     screen = error_console()
-    if not screen.is_terminal:
+    # Where a notebook has no widgets, rich could only warn that there is no bar.
+    widgets = screen.is_jupyter and find_spec("ipywidgets") is not None
+    if not (screen.is_terminal or widgets):
         yield Watch(Lines(screen))
         return
     columns = (BarColumn(bar_width=16), TextColumn("{task.description}", markup=False))
