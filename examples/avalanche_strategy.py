@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 import polarbear
 from polarbear.adapters.avalanche import benchmark
-from polarbear.runs.folder import RunFolder
-from polarbear.runs.own_loop import start_run, write_scores
 
 
 class Network(nn.Module):
@@ -50,7 +48,7 @@ class SeenClasses(SupervisedTemplate):
 class Score(SupervisedPlugin):
     """Collects what the strategy names on ``test_stream[j]`` and writes its scores after task j."""
 
-    def __init__(self, stream: polarbear.Stream, folder: RunFolder) -> None:
+    def __init__(self, stream: polarbear.Stream, folder: polarbear.RunFolder) -> None:
         super().__init__()
         self.evaluator, self.folder = polarbear.Evaluator(stream), folder
         self.named: list[Tensor] = []
@@ -61,7 +59,7 @@ class Score(SupervisedPlugin):
     def after_eval_exp(self, strategy: SeenClasses, **_: object) -> None:
         after, named = strategy.experience.current_experience, torch.cat(self.named).numpy()
         scores = self.evaluator.add(after=after, predictions=named)
-        write_scores(self.folder, self.evaluator, after=after, predictions=named)
+        polarbear.write_scores(self.folder, self.evaluator, after=after, predictions=named)
         print(f"task {after}: R_j {scores['pw_jaccard']:.3f}")
         self.named = []
 
@@ -69,7 +67,7 @@ class Score(SupervisedPlugin):
 def main(out: str, epochs: int = 8, tasks: int | None = None, seed: int = 100) -> None:
     torch.manual_seed(seed)
     stream = polarbear.load("iirc-shapes", order=0)
-    folder = start_run(
+    folder = polarbear.start_run(
         out, stream, method="avalanche-replay", seed=seed, tasks=tasks, epochs=epochs
     )
     made = benchmark(stream)

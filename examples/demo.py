@@ -10,23 +10,16 @@ import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-import torch
 from rich.console import Console
 from rich.table import Table
 
 import polarbear
-from polarbear.benchmark.counts import ClassSize, Statistics, stream_statistics
-from polarbear.launch.runner import run
-from polarbear.methods.presets import settings_for
-from polarbear.report.build import build_report
-from polarbear.report.read.runs import read_runs
-from polarbear.runs.folder import RunFolder
-from polarbear.score.table import ScoreTable
+from polarbear import ClassSize, ScoreTable, Statistics, learn, stream_statistics
+from polarbear.report import build_report, read_runs
 
 OUT = Path("runs/demo")
 METHODS = ("finetune", "er", "icarl-norm", "incremental-joint")
@@ -59,10 +52,9 @@ QUESTIONS = (
 
 def train(method: str, order: int) -> tuple[ScoreTable, float]:
     began = time.perf_counter()
-    torch.set_num_threads(1)  # batches are too small to share between cores
     folder = OUT / method / f"order-{order}"
-    run(replace(settings_for(method, "iirc-shapes"), order=order), folder)
-    return RunFolder(folder).table(), time.perf_counter() - began
+    result = learn.run(method, "iirc-shapes", order=order, folder=folder, progress=False)
+    return result.table, time.perf_counter() - began
 
 
 def train_all(

@@ -10,9 +10,8 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 import polarbear
-from polarbear.data.shapes import SIDE, draw_leaf
 
-SAMPLES, TILE, GAP = 2, 2 * SIDE, 4
+SAMPLES, TILE, GAP = 2, 64, 4
 WIDTH, HEIGHT = SAMPLES * (TILE + GAP) + 14, TILE + 24
 MARGIN, TITLE, ALONE = 16, 96, 24
 INK, FAINT, LINE = "#1f2933", "#616e7c", "#cbd2d9"
@@ -24,7 +23,7 @@ def write(sheet: Image.Image, place: tuple[float, float], text: str, size: int, 
 
 
 def draw_class(sheet: Image.Image, leaf: str, left: int, top: int) -> None:
-    for i, pixels in enumerate(draw_leaf(leaf, SAMPLES)):
+    for i, pixels in enumerate(polarbear.draw_leaf(leaf, SAMPLES)):
         # Steps of 8 levels make the file a third smaller; the eye does not see them.
         tile = Image.fromarray(pixels // 8 * 8 + 4).resize((TILE, TILE), Image.Resampling.NEAREST)
         sheet.paste(tile, (left + i * (TILE + GAP), top))

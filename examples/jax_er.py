@@ -18,7 +18,6 @@ from flax import nnx
 
 import polarbear
 from polarbear.adapters.jax_arrays import arrays
-from polarbear.runs.own_loop import start_run, write_scores
 
 BATCH = 16
 Pool = tuple[jax.Array, jax.Array]  # images (n, h, w, 3) uint8, targets (n, all classes)
@@ -96,7 +95,9 @@ def main(out: str, epochs: int = 8, tasks: int | None = None, seed: int = 100) -
     random = np.random.default_rng(seed)
     stream = polarbear.load("iirc-shapes", order=0)
     evaluator = polarbear.Evaluator(stream)
-    folder = start_run(out, stream, method="jax-er", seed=seed, tasks=tasks, epochs=epochs)
+    folder = polarbear.start_run(
+        out, stream, method="jax-er", seed=seed, tasks=tasks, epochs=epochs
+    )
     net = Net(len(stream.classes), nnx.Rngs(seed))
     test_images = jnp.asarray(stream.images("test")[:])
     memory: Pool | None = None
@@ -109,7 +110,7 @@ def main(out: str, epochs: int = 8, tasks: int | None = None, seed: int = 100) -
         scores = np.asarray(logits(net, test_images))
         named = scores[evaluator.view(task.index).rows, : len(task.seen)] > 0
         found = evaluator.add(after=task.index, predictions=named)
-        write_scores(folder, evaluator, after=task.index, predictions=named)
+        polarbear.write_scores(folder, evaluator, after=task.index, predictions=named)
         print(f"task {task.index}: R_j {found['pw_jaccard']:.3f}")
 
 

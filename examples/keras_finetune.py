@@ -16,7 +16,6 @@ import numpy as np
 
 import polarbear
 from polarbear.adapters.tf_data import dataset
-from polarbear.runs.own_loop import start_run, write_scores
 
 BATCH = 16
 
@@ -49,7 +48,9 @@ def main(out: str, epochs: int = 8, tasks: int | None = None, seed: int = 100) -
     keras.utils.set_random_seed(seed)
     stream = polarbear.load("iirc-shapes", order=0)
     evaluator = polarbear.Evaluator(stream)
-    folder = start_run(out, stream, method="keras-finetune", seed=seed, tasks=tasks, epochs=epochs)
+    folder = polarbear.start_run(
+        out, stream, method="keras-finetune", seed=seed, tasks=tasks, epochs=epochs
+    )
     net = network(len(stream.classes))
     test_images = stream.images("test")[:]
     for task in stream[:tasks]:
@@ -58,7 +59,7 @@ def main(out: str, epochs: int = 8, tasks: int | None = None, seed: int = 100) -
         scores = np.asarray(net(test_images, training=False))
         named = scores[evaluator.view(task.index).rows, : len(task.seen)] > 0
         found = evaluator.add(after=task.index, predictions=named)
-        write_scores(folder, evaluator, after=task.index, predictions=named)
+        polarbear.write_scores(folder, evaluator, after=task.index, predictions=named)
         print(f"task {task.index}: R_j {found['pw_jaccard']:.3f}")
 
 

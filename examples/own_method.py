@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from polarbear.engine.contract.batch import Batch
-from polarbear.engine.contract.method import Method, teacher_targets
+from polarbear.learn import Batch, Method, teacher_targets
 
 
 class KeepSure(Method):

@@ -15,7 +15,6 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
 import polarbear
-from polarbear.runs.own_loop import start_run, write_scores
 
 
 def network(classes: int) -> nn.Sequential:
@@ -61,13 +60,15 @@ def main(out: str, epochs: int = 8, tasks: int | None = None, seed: int = 100) -
     random = np.random.default_rng(seed)
     stream = polarbear.load("iirc-shapes", order=0)
     evaluator = polarbear.Evaluator(stream)
-    folder = start_run(out, stream, method="torch-loop", seed=seed, tasks=tasks, epochs=epochs)
+    folder = polarbear.start_run(
+        out, stream, method="torch-loop", seed=seed, tasks=tasks, epochs=epochs
+    )
     net = network(len(stream.classes))
     for task in stream[:tasks]:
         train(net, stream, task, epochs * (2 if task.index == 0 else 1), random)
         named = predict(net, stream, stream.test(after=task.index))
         scores = evaluator.add(after=task.index, predictions=named)
-        write_scores(folder, evaluator, after=task.index, predictions=named)
+        polarbear.write_scores(folder, evaluator, after=task.index, predictions=named)
         print(f"task {task.index}: R_j {scores['pw_jaccard']:.3f}")
 
 

@@ -7,13 +7,13 @@ commands are parsed and not carried out. Commands of other programs install or s
 are left alone (``OTHERS``). TOML blocks are read.
 """
 
+import ast
 import functools
 import re
 import shutil
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -22,10 +22,15 @@ import pytest
 import torch
 from nbclient import NotebookClient
 
+import polarbear
+import polarbear.learn
+import polarbear.report
 from doc_pages import DOCS, PAGES, ROOT, SHELL, Block, blocks
 from polarbear.cli import COMMANDS, Command, main
 from polarbear.cli.commands.run import parse
 from polarbear.methods.registry import method_names
+from polarbear.named import registry
+from polarbear.score import catalogue
 
 NOTEBOOK = DOCS / "polar_bear_story.ipynb"
 RUN = (
@@ -54,9 +59,9 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("POLARBEAR_DATA", raising=False)
-    known = import_module("polarbear.benchmarks")  # polarbear.benchmarks itself is a function
-    monkeypatch.setattr(known, "_REGISTRY", dict(known._REGISTRY))
-    monkeypatch.setattr(known, "_FOLDERS", {})
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.setattr(registry, "_FOLDERS", {})
+    monkeypatch.setattr(catalogue, "_CATALOGUE", dict(catalogue._CATALOGUE))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -131,6 +136,71 @@ def test_no_block_of_a_page_is_left_out_unsaid(page: str) -> None:
         assert not block.needs or block.language == "python", block
         if block.language == "toml":
             assert tomllib.loads(block.text)
+
+
+DOORS = {"polarbear": polarbear, "learn": polarbear.learn, "report": polarbear.report}
+
+
+def shown_code() -> dict[str, str]:
+    """The Python that users read: pages, examples and the notebook."""
+    code = {
+        f"{page}, block {i}": block.text
+        for page in PAGES
+        for i, block in enumerate(blocks(page))
+        if block.language == "python"
+    }
+    code |= {path.name: path.read_text() for path in (ROOT / "examples").glob("*.py")}
+    cells = nbformat.read(NOTEBOOK, as_version=4).cells
+    return code | {f"cell {i}": c.source for i, c in enumerate(cells) if c.cell_type == "code"}
+
+
+def past_the_doors(code: str) -> list[str]:
+    """What code takes from polarbear that no door has; adapters are doors of their own."""
+    taken = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            taken += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            taken += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            taken += [f"polarbear.{node.attr}"] * (node.value.id == "polarbear")
+            taken += [f"polarbear.learn.{node.attr}"] * (node.value.id == "learn")
+    return [name for name in taken if name.split(".")[0] == "polarbear" and not at_a_door(name)]
+
+
+def at_a_door(name: str) -> bool:
+    _, *parts = name.split(".")
+    if not parts or parts == ["learn"] or parts == ["report"] or parts[0] == "adapters":
+        return True
+    door = DOORS[parts.pop(0)] if parts[0] in DOORS else polarbear
+    return len(parts) == 1 and parts[0] in door.__all__
+
+
+def test_what_users_read_goes_through_the_front_doors() -> None:
+    code = shown_code()
+    assert len(code) > 20
+    deep = {place: found for place, text in code.items() if (found := past_the_doors(text))}
+    assert not deep
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from polarbear.runs.folder import RunFolder",
+        "import polarbear.engine.trainer",
+        "from polarbear import score",
+        "from polarbear.learn import Trainer",
+        "polarbear.base.errors.DataError",
+        "learn.runner",
+    ],
+)
+def test_a_deeper_import_would_be_noticed(code: str) -> None:
+    assert past_the_doors(code)
+
+
+def test_every_door_has_what_it_lists() -> None:
+    for door in DOORS.values():
+        assert all(hasattr(door, name) for name in door.__all__)
 
 
 def test_every_page_to_run_has_commands() -> None:

@@ -23,7 +23,8 @@ sys.meta_path.insert(0, Refuse())
 
 CORE = (
     "polarbear",
-    "polarbear.benchmarks",
+    "polarbear.named.registry",
+    "polarbear.report",
     "polarbear.benchmark.checks",
     "polarbear.data.batches",
     "polarbear.data.cifar100",

@@ -16,7 +16,7 @@ from polarbear.benchmark.source import Images, Source, SplitName
 from polarbear.benchmark.split import LeafRows, SplitRule, class_rows, group_by_leaf
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class View:
     """Some rows of a file with their labels.
 
@@ -28,9 +28,13 @@ class View:
 
     split: SplitName
     rows: Ints
-    leaf: Ints = field(repr=False)
-    label_table: Bools = field(repr=False)
-    classes: tuple[str, ...] = field(repr=False)
+    leaf: Ints
+    label_table: Bools
+    classes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Return the file and the numbers of images and classes."""
+        return f"View({self.split} file: {len(self):,} images, {len(self.classes)} classes)"
 
     def __len__(self) -> int:
         """Count the images."""
@@ -42,7 +46,7 @@ class View:
         return frozen(self.label_table[self.leaf])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Task:
     """One step of a stream: the classes that arrive and what a learner may see of them.
 
@@ -56,13 +60,20 @@ class Task:
     train: View
     valid: View
 
+    def __repr__(self) -> str:
+        """Return what arrives: classes, as far as they fit, and images."""
+        shown = ", ".join(self.classes[:3]) + (", …" if len(self.classes) > 3 else "")
+        classes = f"{len(self.classes)} new of {len(self.seen)} classes ({shown})"
+        images = f"{len(self.train):,} training and {len(self.valid):,} validation images"
+        return f"Task({self.index}: {classes}, {images})"
+
     @property
     def new(self) -> slice:
         """Columns of this task's classes."""
         return slice(len(self.seen) - len(self.classes), len(self.seen))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Stream(Sequence[Task]):
     """Tasks in their order, worked out from leaf labels, a hierarchy and a schedule.
 
@@ -76,17 +87,29 @@ class Stream(Sequence[Task]):
     ([4, 5, 6, 7, 8, 9, 24, 25, 26, 27, 28, 29], (24, 3))
     >>> stream.test(after=1).targets.astype(int).tolist()
     [[1, 1, 0]]
+    >>> stream
+    Stream(custom: 2 tasks, 3 classes, 40 training and 1 test images)
+    >>> stream[1]
+    Task(1: 2 new of 3 classes (polar bear, brown bear), 24 training and 4 validation images)
+    >>> stream.test(after=1)
+    View(test file: 1 images, 3 classes)
     """
 
     hierarchy: Hierarchy
     schedule: Schedule
-    train_leaf: Ints = field(repr=False)
-    test_leaf: Ints = field(repr=False)
+    train_leaf: Ints
+    test_leaf: Ints
     rule: SplitRule = field(default_factory=SplitRule)
-    source: Source | None = field(default=None, repr=False)
+    source: Source | None = None
     name: str = "custom"
     order: int | None = None
-    file_order: Ints | None = field(default=None, repr=False)
+    file_order: Ints | None = None
+
+    def __repr__(self) -> str:
+        """Return the name, the order and the numbers of tasks, classes and images."""
+        name = self.name if self.order is None else f"{self.name}, order {self.order}"
+        images = f"{len(self.train_leaf):,} training and {len(self.test_leaf):,} test images"
+        return f"Stream({name}: {len(self)} tasks, {len(self.classes)} classes, {images})"
 
     def __post_init__(self) -> None:
         """Refuse a schedule or leaves that do not fit the hierarchy."""

@@ -39,6 +39,8 @@ class Evaluator:
     0.75
     >>> evaluator.table.r.tolist()
     [1.0, 0.75]
+    >>> evaluator
+    Evaluator(custom, test: 2 of 2 tasks, R_1 = 0.750)
     """
 
     def __init__(self, stream: Stream, split: str = "test") -> None:
@@ -49,6 +51,10 @@ class Evaluator:
         self.split = split
         self._scores: dict[int, dict[str, float]] = {}
         self._by_task: dict[int, dict[str, Floats]] = {}
+
+    def __repr__(self) -> str:
+        """Return what is scored, how many tasks were added, and the last R_j."""
+        return repr(self.table).replace("ScoreTable", "Evaluator", 1)
 
     def view(self, after: int) -> View:
         """Give the images to predict after a task, and their labels."""

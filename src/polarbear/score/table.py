@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from polarbear.base.errors import DataError
 BY_TASK = ("pw_jaccard", "jaccard")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ScoreTable:
     """Every score after every task of a stream of T tasks; NaN where there is none.
 
@@ -24,13 +24,25 @@ class ScoreTable:
     ``"label_ratio"``, ``"implication"``, ``"sibling_error"``, ``"late_recall"``.
     ``by_task`` has (T, T) tables for ``"pw_jaccard"`` and ``"jaccard"``: after task j, on the
     images of task k.
+
+    >>> r = {name: np.array([1.0, np.nan]) for name in BY_TASK}
+    >>> r_jk = {name: np.full((2, 2), np.nan) for name in BY_TASK}
+    >>> ScoreTable("iirc-cifar-v1", 0, "test", r, r_jk)
+    ScoreTable(iirc-cifar-v1, order 0, test: 1 of 2 tasks, R_0 = 1.000)
     """
 
     name: str
     order: int | None
     split: str
-    scores: Mapping[str, Floats] = field(repr=False)
-    by_task: Mapping[str, Floats] = field(repr=False)
+    scores: Mapping[str, Floats]
+    by_task: Mapping[str, Floats]
+
+    def __repr__(self) -> str:
+        """Return what was scored, how many of its tasks, and the last R_j."""
+        done = np.flatnonzero(~np.isnan(self.r))
+        last = f", R_{done[-1]} = {self.r[done[-1]]:.3f}" if done.size else ""
+        name = self.name if self.order is None else f"{self.name}, order {self.order}"
+        return f"ScoreTable({name}, {self.split}: {done.size} of {len(self.r)} tasks{last})"
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not belong together."""
