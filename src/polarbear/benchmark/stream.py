@@ -90,7 +90,7 @@ class Stream(Sequence[Task]):
     >>> stream
     Stream(custom: 2 tasks, 3 classes, 40 training and 1 test images)
     >>> stream[1]
-    Task(1: 2 new of 3 classes (polar bear, brown bear), 24 training and 4 validation images)
+    Task(1: 2 new of 3 classes (polar bear, brown bear), 24 training and 2 validation images)
     >>> stream.test(after=1)
     View(test file: 1 images, 3 classes)
     """

@@ -58,7 +58,7 @@ def render(data: dict[str, Any]) -> str:
 
 
 def _template(name: str) -> str:
-    return (files("polarbear.report") / "templates" / name).read_text(encoding="utf-8")
+    return (files("polarbear.report.page") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _inline(data: dict[str, Any]) -> str:
