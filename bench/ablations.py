@@ -8,7 +8,7 @@ Other changes are settings: ``bench/run.py er:0 --settings '{"precision": "fp32"
 import torch
 from torch import nn
 
-from polarbear.engine.contract.batch import Moment
+from polarbear.engine.contract.batch import TaskContext
 from polarbear.engine.contract.method import Method
 from polarbear.engine.nets.heads import LinearHead
 from polarbear.engine.nets.model import Model
@@ -42,11 +42,11 @@ class AuthorsWeights(Method):
     methods share that of the network.
     """
 
-    def begin_task(self, moment: Moment) -> None:
+    def begin_task(self, context: TaskContext) -> None:
         """Replace the first weights before the first task."""
-        if moment.task == 0:
+        if context.task == 0:
             draw_like_the_authors(self.model)
-        super().begin_task(moment)
+        super().begin_task(context)
 
 
 class ERAuthorsWeights(AuthorsWeights, ER):

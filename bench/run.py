@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from polarbear.base.files import write_json
-from polarbear.engine.steps.captured import GraphedTask
+from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.trainer import Trainer
 from polarbear.launch import runner as session
@@ -95,7 +95,7 @@ def main() -> None:
     clocked(Trainer, "_evaluate", "evaluation after each task")
     clocked(Learner, "remember", "memory")
     clocked(session, "_save", "checkpoints")
-    clocked(GraphedTask, "__init__", "capturing graphs")
+    clocked(CapturedSteps, "__init__", "capturing graphs")
     jobs = [job(method, order, args) for spec in args.runs for method, order in chosen(spec)]
     began = time.perf_counter()
     run_fleet(jobs, at_once=args.at_once, on_end=lambda n, o: report_run(n, o, args))

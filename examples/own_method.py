@@ -43,4 +43,4 @@ class KeepSure(Method):
             return weights
         sure = teacher_targets(self.teacher, batch.images) > self.options.sure
         alone = sure & ~batch.replayed[:, None]  # stored images keep all of their labels
-        return torch.cat([(~alone).to(weights), weights[:, self.moment.old :]], dim=1)
+        return torch.cat([(~alone).to(weights), weights[:, self.context.old :]], dim=1)

@@ -25,7 +25,7 @@ from polarbear.benchmark.source import Source
 from polarbear.benchmark.stream import Stream
 from polarbear.data.shapes import shapes
 from polarbear.engine.contract.batch import Batch
-from polarbear.engine.images.transform import PREPARATIONS
+from polarbear.engine.images.transform import TRANSFORMS
 from polarbear.engine.trainer import Trainer
 from polarbear.launch.checkpoint import Checkpoint, from_newest
 from polarbear.launch.prepare import build_learner
@@ -84,7 +84,7 @@ class NaNAt(Finetune):
 
     def loss(self, batch: Batch) -> Tensor:
         loss = super().loss(batch)
-        if self.moment.task == 1:
+        if self.context.task == 1:
             self.steps += 1
             return loss * float("nan") if self.steps == 6 else loss
         return loss
@@ -154,7 +154,7 @@ def row_stream(train_per_leaf: int = 30, test_per_leaf: int = 3) -> Stream:
 
 def rows_of(images: Tensor) -> list[int]:
     """Rows of prepared images of :func:`row_stream`; those of the test file count from 10 000."""
-    prepared = PREPARATIONS["plain"]
+    prepared = TRANSFORMS["plain"]
     middle = images[:, :, SIDE // 2, SIDE // 2].detach().numpy()
     colour = np.rint((middle * prepared.std + prepared.mean) * 255).astype(int)
     return [r + 256 * g + (10_000 if blue else 0) for r, g, blue in colour.tolist()]
@@ -193,8 +193,8 @@ class Notes:
         for also in self.at_scores:
             also()
 
-    def answers(self, after: int, predictions: Any, scores: Any) -> None:
-        self.kept[after] = (predictions, scores)
+    def answers(self, after: int, predictions: Any, logits: Any) -> None:
+        self.kept[after] = (predictions, logits)
 
 
 def trainer_for(settings: Settings, stream: Stream | None = None) -> tuple[Trainer, Notes]:

@@ -16,7 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from polarbear.engine import trainer
-from polarbear.engine.steps.captured import GraphedTask
+from polarbear.engine.steps import captured as captured_module
+from polarbear.engine.steps.captured import CapturedSteps, Graphs
+from polarbear.engine.steps.capturing import Capture
 
 
 class Notes(TorchDispatchMode):
@@ -88,16 +90,17 @@ class FusedSGD(torch.optim.SGD):
         super().__init__(*args, **more | {"fused": True})
 
 
-def install(patch: pytest.MonkeyPatch) -> list[GraphedTask]:
+def install(patch: pytest.MonkeyPatch) -> list[CapturedSteps]:
     """Put the fakes in place; gives the list that tasks are added to once they are captured."""
-    tried: list[GraphedTask] = []
-    captured: list[GraphedTask] = []
-    inner = GraphedTask._capture_graphs
+    tried: list[CapturedSteps] = []
+    captured: list[CapturedSteps] = []
+    inner = CapturedSteps._graphs
 
-    def capture(self: GraphedTask, side: Any) -> None:
+    def graphs(self: CapturedSteps, capture: Capture) -> Graphs:
         tried.append(self)
-        inner(self, side)
+        made = inner(self, capture)
         captured.append(self)
+        return made
 
     @contextmanager
     def graph(made: FakeGraph, **_: object) -> Iterator[None]:
@@ -105,9 +108,9 @@ def install(patch: pytest.MonkeyPatch) -> list[GraphedTask]:
         with Notes(made.operations):
             yield
 
-    patch.setattr(GraphedTask, "_capture_graphs", capture)
-    patch.setattr(trainer, "can_graph", lambda learner: True)
-    patch.setattr(trainer, "STEPS_A_TURN", 2)
+    patch.setattr(CapturedSteps, "_graphs", graphs)
+    patch.setattr(trainer, "can_capture", lambda learner: True)
+    patch.setattr(captured_module, "STEPS_A_TURN", 2)
     for name, fake in {
         "CUDAGraph": FakeGraph,
         "graph": graph,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from polarbear.engine.contract.batch import Batch, Moment
+from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, frozen_copy
 from polarbear.engine.nets.heads import build_head
 from polarbear.engine.nets.model import Model
@@ -59,8 +59,8 @@ def at_task(
         if method.wants_teacher and task > 0:
             learner.teacher = frozen_copy(learner.model)
         learner.model.head.grow(old + size)
-        learner.moment = Moment(task, old, old + size, look_up)
-        learner.begin_task(learner.moment)
+        learner.context = TaskContext(task, old, old + size, look_up)
+        learner.begin_task(learner.context)
         if task < len(sizes) - 1:
             step(learner, batch_for(learner, seed=task))
             if between:
@@ -72,7 +72,7 @@ def at_task(
 
 def batch_for(learner: Method, n: int = 8, replayed: int = 4, seed: int = 0) -> Batch:
     """Images with one label each, of a new class or, the last ``replayed``, of an old one."""
-    old, seen = learner.moment.old, learner.moment.seen
+    old, seen = learner.context.old, learner.context.seen
     replayed = replayed if old else 0
     targets = torch.zeros(n, seen)
     for i in range(n):

@@ -15,7 +15,7 @@ import torch
 
 from polarbear.base.arrays import Bools
 from polarbear.benchmark.stream import Stream
-from polarbear.engine.contract.batch import Batch, Moment
+from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce, frozen_copy, teacher_targets
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.launch import runner
@@ -26,7 +26,7 @@ from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import name_of
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result import Result, usual_folder
-from polarbear.score.decide import Scores
+from polarbear.score.decide import Logits
 from polarbear.settings.settings import Settings
 
 __all__ = [
@@ -34,9 +34,9 @@ __all__ = [
     "CheckError",
     "Finding",
     "Method",
-    "Moment",
     "Result",
     "Settings",
+    "TaskContext",
     "bce",
     "check_learner",
     "frozen_copy",
@@ -136,5 +136,5 @@ class _TaskLog:
         if record["split"] == "test":
             log.info("after task %d: R_j %.3f", record["after"], record["scores"]["pw_jaccard"])
 
-    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
+    def answers(self, after: int, predictions: Bools, scores: Logits) -> None:
         pass

@@ -15,17 +15,16 @@ from polarbear.engine.images.transform import (
     CIFAR,
     IMAGENET,
     SHAPES,
+    ImageTransform,
     Jitter,
     PadCrop,
-    Preparation,
     ResizedCrop,
     augment,
-    draw,
-    preparation,
-    prepare,
+    find_transform,
+    for_evaluation,
 )
 
-LITTLE = Preparation(IMAGENET.mean, IMAGENET.std, ResizedCrop(side=12))
+LITTLE = ImageTransform(IMAGENET.mean, IMAGENET.std, ResizedCrop(side=12))
 
 
 def images(n: int, h: int = 32, w: int = 32, seed: int = 0) -> Tensor:
@@ -41,7 +40,7 @@ def pad_jitter(top: int, left: int, flip: bool) -> Jitter:
     return Jitter(torch.tensor([[top, left]]), torch.tensor([flip]))
 
 
-def slow_normalised(image: np.ndarray, way: Preparation) -> np.ndarray:
+def slow_normalised(image: np.ndarray, way: ImageTransform) -> np.ndarray:
     scaled = (image.astype(np.float64) / 255 - way.mean) / way.std
     return scaled.transpose(2, 0, 1)
 
@@ -63,8 +62,8 @@ def slow_pad_crop(image: Pixels, top: int, left: int, flip: bool, pad: int) -> P
     seed=st.integers(0, 99),
 )
 def test_pad_crop_flip_is_that_of_a_slow_twin(n: int, h: int, w: int, pad: int, seed: int) -> None:
-    way = Preparation(CIFAR.mean, CIFAR.std, PadCrop(pad))
-    batch, jitter = images(n, h, w, seed), draw(way, n, rng(seed))
+    way = ImageTransform(CIFAR.mean, CIFAR.std, PadCrop(pad))
+    batch, jitter = images(n, h, w, seed), way.crop.draw(n, rng(seed))
     expected = [
         slow_normalised(slow_pad_crop(image, *place, flip, pad), way)
         for image, place, flip in zip(
@@ -84,9 +83,9 @@ def test_padding_is_black_before_normalisation() -> None:
 
 
 @pytest.mark.parametrize("way", [CIFAR, SHAPES])
-def test_the_centre_without_a_flip_is_what_evaluation_sees(way: Preparation) -> None:
+def test_the_centre_without_a_flip_is_what_evaluation_sees(way: ImageTransform) -> None:
     still = Jitter(torch.full((5, 2), 4), torch.zeros(5, dtype=torch.bool))
-    assert torch.equal(augment(images(5), still, way), prepare(images(5), way))
+    assert torch.equal(augment(images(5), still, way), for_evaluation(images(5), way))
 
 
 def test_a_flip_mirrors_the_crop() -> None:
@@ -96,33 +95,33 @@ def test_a_flip_mirrors_the_crop() -> None:
 
 
 def test_evaluation_normalises_and_no_more() -> None:
-    found = prepare(images(3), CIFAR)
+    found = for_evaluation(images(3), CIFAR)
     expected = [slow_normalised(image, CIFAR) for image in images(3).numpy()]
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("way", [CIFAR, LITTLE])
-def test_the_result_is_float32_and_channels_last(way: Preparation) -> None:
+def test_the_result_is_float32_and_channels_last(way: ImageTransform) -> None:
     for out in (
-        augment(images(4), draw(way, 4, rng()), way),
-        prepare(images(4), way),
+        augment(images(4), way.crop.draw(4, rng()), way),
+        for_evaluation(images(4), way),
     ):
         assert out.dtype == torch.float32
         assert out.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("way", [CIFAR, LITTLE])
-def test_splitting_a_batch_changes_nothing(way: Preparation) -> None:
-    batch, jitter = images(10), draw(way, 10, rng())
+def test_splitting_a_batch_changes_nothing(way: ImageTransform) -> None:
+    batch, jitter = images(10), way.crop.draw(10, rng())
     parts = [augment(batch[a:b], jitter[a:b], way) for a, b in [(0, 1), (1, 4), (4, 4), (4, 10)]]
     assert torch.equal(torch.cat(parts), augment(batch, jitter, way))
 
 
 @pytest.mark.parametrize("way", [CIFAR, LITTLE])
-def test_images_are_left_as_they_were(way: Preparation) -> None:
+def test_images_are_left_as_they_were(way: ImageTransform) -> None:
     batch = images(4)
-    augment(batch, draw(way, 4, rng()), way)
-    prepare(batch, way)
+    augment(batch, way.crop.draw(4, rng()), way)
+    for_evaluation(batch, way)
     assert torch.equal(batch, images(4))
 
 
@@ -130,7 +129,7 @@ def test_images_are_left_as_they_were(way: Preparation) -> None:
 
 
 def test_all_81_places_are_drawn_alike_often() -> None:
-    place = draw(CIFAR, 81_000, rng()).place.numpy()
+    place = CIFAR.crop.draw(81_000, rng()).place.numpy()
     counts = np.bincount(place[:, 0] * 9 + place[:, 1], minlength=81)
     assert len(counts) == 81
     # 1,000 ± 6 standard deviations.
@@ -138,23 +137,23 @@ def test_all_81_places_are_drawn_alike_often() -> None:
 
 
 @pytest.mark.parametrize("way", [CIFAR, IMAGENET])
-def test_half_of_the_images_are_mirrored_whatever_their_place(way: Preparation) -> None:
-    jitter = draw(way, 20_000, rng())
+def test_half_of_the_images_are_mirrored_whatever_their_place(way: ImageTransform) -> None:
+    jitter = way.crop.draw(20_000, rng())
     assert jitter.flip.float().mean().item() == pytest.approx(0.5, abs=0.02)
     low = jitter.place[:, 0] < jitter.place[:, 0].float().median()
     assert jitter.flip[low].float().mean().item() == pytest.approx(0.5, abs=0.03)
 
 
 @pytest.mark.parametrize("way", [CIFAR, IMAGENET])
-def test_a_key_gives_the_same_jitter(way: Preparation) -> None:
-    first, again, other = (draw(way, 50, rng(seed)) for seed in (1, 1, 2))
+def test_a_key_gives_the_same_jitter(way: ImageTransform) -> None:
+    first, again, other = (way.crop.draw(50, rng(seed)) for seed in (1, 1, 2))
     assert torch.equal(first.place, again.place)
     assert torch.equal(first.flip, again.flip)
     assert not torch.equal(first.place, other.place)
 
 
 def test_jitter_is_cut_and_moved_together() -> None:
-    jitter = draw(CIFAR, 10, rng())
+    jitter = CIFAR.crop.draw(10, rng())
     some = jitter[torch.tensor([7, 2])]
     assert len(some) == 2
     assert torch.equal(some.place, jitter.place[[7, 2]])
@@ -167,7 +166,7 @@ def test_jitter_is_cut_and_moved_together() -> None:
 
 
 def test_boxes_lie_inside_with_area_and_ratio_in_range() -> None:
-    top, left, height, width = draw(IMAGENET, 50_000, rng()).place.double().T
+    top, left, height, width = IMAGENET.crop.draw(50_000, rng()).place.double().T
     for corner, size in ((top, height), (left, width)):
         assert (corner >= 0).all()
         assert (corner + size <= 1 + 1e-6).all()
@@ -179,8 +178,8 @@ def test_boxes_lie_inside_with_area_and_ratio_in_range() -> None:
 
 
 def test_ratios_are_drawn_evenly_on_a_log_scale() -> None:
-    wide = Preparation(IMAGENET.mean, IMAGENET.std, ResizedCrop(scale=(0.1, 0.2)))
-    _, _, height, width = draw(wide, 50_000, rng()).place.double().T
+    wide = ImageTransform(IMAGENET.mean, IMAGENET.std, ResizedCrop(scale=(0.1, 0.2)))
+    _, _, height, width = wide.crop.draw(50_000, rng()).place.double().T
     logs = (width / height).log() / math.log(4 / 3)
     assert logs.mean().item() == pytest.approx(0, abs=0.02)
     assert logs.std().item() == pytest.approx(1 / 3**0.5, rel=0.02)
@@ -216,7 +215,7 @@ def slow_resized(image: np.ndarray, box: list[float], flip: bool, side: int) -> 
 
 
 def test_a_resized_crop_is_that_of_a_slow_twin() -> None:
-    batch, jitter = images(6, 20, 17), draw(LITTLE, 6, rng(3))
+    batch, jitter = images(6, 20, 17), LITTLE.crop.draw(6, rng(3))
     found = augment(batch, jitter, LITTLE)
     expected = [
         slow_normalised(slow_resized(image, box, flip, 12), LITTLE)
@@ -230,15 +229,15 @@ def test_a_resized_crop_is_that_of_a_slow_twin() -> None:
 
 
 def test_evaluation_cuts_the_centre() -> None:
-    found = prepare(images(2, 20, 17), LITTLE)
+    found = for_evaluation(images(2, 20, 17), LITTLE)
     expected = [slow_normalised(i[4:16, 2:14], LITTLE) for i in images(2, 20, 17).numpy()]
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
-    assert prepare(images(1, 256, 256), IMAGENET).shape == (1, 3, 224, 224)
+    assert for_evaluation(images(1, 256, 256), IMAGENET).shape == (1, 3, 224, 224)
 
 
 def test_images_too_small_for_the_centre_are_refused() -> None:
     with pytest.raises(DataError, match="10×32 are smaller than the 12×12 to cut out"):
-        prepare(images(1, 10, 32), LITTLE)
+        for_evaluation(images(1, 10, 32), LITTLE)
 
 
 # What is refused, and the constants kept between calls.
@@ -254,40 +253,40 @@ def test_images_too_small_for_the_centre_are_refused() -> None:
 )
 def test_other_than_uint8_pixels_are_refused(bad: Tensor, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        prepare(bad, CIFAR)
+        for_evaluation(bad, CIFAR)
     with pytest.raises(DataError, match=message):
-        augment(bad, draw(CIFAR, len(bad), rng()), CIFAR)
+        augment(bad, CIFAR.crop.draw(len(bad), rng()), CIFAR)
 
 
 def test_a_jitter_for_other_images_is_refused() -> None:
     with pytest.raises(DataError, match="3 images but a jitter for 4"):
-        augment(images(3), draw(CIFAR, 4, rng()), CIFAR)
+        augment(images(3), CIFAR.crop.draw(4, rng()), CIFAR)
 
 
 def test_a_preparation_comes_by_name() -> None:
-    assert preparation("imagenet") is IMAGENET
+    assert find_transform("imagenet") is IMAGENET
     with pytest.raises(UnknownNameError, match="unknown preparation 'cifa': did you mean 'cifar'"):
-        preparation("cifa")
+        find_transform("cifa")
 
 
 def test_a_first_call_in_inference_mode_does_not_spoil_training() -> None:
-    own = Preparation((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    own = ImageTransform((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
     with torch.inference_mode():
-        prepare(images(1), own)
+        for_evaluation(images(1), own)
     weight = torch.ones(1, requires_grad=True)
-    (weight * prepare(images(1), own)).sum().backward()
+    (weight * for_evaluation(images(1), own)).sum().backward()
     assert weight.grad is not None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("way", [CIFAR, LITTLE])
-def test_a_cuda_graph_holds_augmentation(way: Preparation) -> None:
-    batch, jitter = images(8).cuda(), draw(way, 8, rng()).to("cuda")
+def test_a_cuda_graph_holds_augmentation(way: ImageTransform) -> None:
+    batch, jitter = images(8).cuda(), way.crop.draw(8, rng()).to("cuda")
     augment(batch, jitter, way)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = augment(batch, jitter, way)
-    other = draw(way, 8, rng(1)).to("cuda")
+    other = way.crop.draw(8, rng(1)).to("cuda")
     jitter.place.copy_(other.place)
     jitter.flip.copy_(other.flip)
     graph.replay()

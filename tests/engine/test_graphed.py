@@ -20,8 +20,9 @@ from engine_run import (
     tiny,
 )
 from polarbear.engine.contract.batch import Batch
-from polarbear.engine.steps.captured import GraphedTask
-from polarbear.engine.steps.method_tensors import MethodState
+from polarbear.engine.steps.before import Before
+from polarbear.engine.steps.captured import CapturedSteps
+from polarbear.engine.steps.capturing import Capture
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch.runner import resume, run
 from polarbear.methods.er import ER
@@ -34,7 +35,7 @@ FIRST_TASK = len(shapes_stream()[0].train)
 
 
 @pytest.fixture
-def captured(monkeypatch: pytest.MonkeyPatch) -> list[GraphedTask]:
+def captured(monkeypatch: pytest.MonkeyPatch) -> list[CapturedSteps]:
     return fake_graphs.install(monkeypatch)
 
 
@@ -55,7 +56,7 @@ def assert_same(folder: Path, method: str = "er", **changes: Any) -> None:
     "method", ["finetune", "er", "mask-seen", "agem", "icarl-cnn", "icarl-norm", "lucir"]
 )
 def test_replayed_steps_are_the_eager_ones(
-    captured: list[GraphedTask], tmp_path: Path, method: str
+    captured: list[CapturedSteps], tmp_path: Path, method: str
 ) -> None:
     assert_same(tmp_path, method)
     assert len(captured) == 3
@@ -63,7 +64,7 @@ def test_replayed_steps_are_the_eager_ones(
 
 @pytest.mark.usefixtures("cpu_bf16")
 def test_captured_steps_in_bf16_score_as_eager_ones_in_fp32(
-    captured: list[GraphedTask], tmp_path: Path
+    captured: list[CapturedSteps], tmp_path: Path
 ) -> None:
     fast = scores_of_seeds(tmp_path / "fast", precision="bf16")
     slow = scores_of_seeds(tmp_path / "slow", precision="fp32", graph=False)
@@ -75,14 +76,14 @@ def test_captured_steps_in_bf16_score_as_eager_ones_in_fp32(
 
 @pytest.mark.parametrize("size", [FIRST_TASK - 1, FIRST_TASK, FIRST_TASK + 1, 5000])
 def test_batches_of_any_size_beside_the_tasks(
-    captured: list[GraphedTask], tmp_path: Path, size: int
+    captured: list[CapturedSteps], tmp_path: Path, size: int
 ) -> None:
     assert_same(tmp_path, batch_size=size)
     assert len(captured) == 3
 
 
 def test_a_run_resumed_among_captured_steps_ends_the_same(
-    captured: list[GraphedTask], tmp_path: Path
+    captured: list[CapturedSteps], tmp_path: Path
 ) -> None:
     settings = tiny("agem", learning_rate=0.1)
     assert run(settings, tmp_path / "whole", stream=shapes_stream())
@@ -114,7 +115,27 @@ class DrawingER(ER):
 
 
 class CountingER(ER):
-    """ER that adds up what it has seen, in a tensor that a checkpoint keeps."""
+    """ER that adds up what it has seen, in a buffer."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.register_buffer("images", torch.zeros(1))
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.images += len(batch.images)
+        return super().loss(batch)
+
+
+class ReplacingER(CountingER):
+    """The same, with another tensor at every step."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.images = self.images + len(batch.images)
+        return ER.loss(self, batch)
+
+
+class OldER(ER):
+    """The same, in a tensor that a checkpoint keeps as it was done before there were buffers."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -131,27 +152,8 @@ class CountingER(ER):
         self.images = state["images"]
 
 
-class ReplacingER(CountingER):
-    """The same, with another tensor at every step."""
-
-    def loss(self, batch: Batch) -> Tensor:
-        self.images = self.images + len(batch.images)
-        return ER.loss(self, batch)
-
-
-class ViewingER(ReplacingER):
-    """The same, shown as another tensor whenever asked for."""
-
-    def state(self) -> dict[str, Tensor]:
-        return {"images": self.images.detach()}
-
-
-class GrowingER(ViewingER):
+class GrowingER(CountingER):
     """A method that notes each step's images in a tensor one longer."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.images = torch.zeros(1)
 
     def loss(self, batch: Batch) -> Tensor:
         self.images = torch.cat([self.images, torch.tensor([float(len(batch.images))])])
@@ -163,12 +165,9 @@ class LateER(ER):
 
     def loss(self, batch: Batch) -> Tensor:
         if not self.state():
-            self.images = torch.zeros(())
+            self.register_buffer("images", torch.zeros(()))
         self.images += len(batch.images)
         return super().loss(batch)
-
-    def state(self) -> dict[str, Tensor]:
-        return {"images": self.images} if hasattr(self, "images") else {}
 
 
 class PythonER(ER):
@@ -270,18 +269,18 @@ class MaskedNetwork(TinyNetwork):
     [
         ({"method": "test_graphed:DrawingER"}, "draws random numbers"),
         ({"method": "er", "network": "engine_run:dropping_network"}, "draws random numbers"),
-        ({"method": "test_graphed:ReplacingER"}, "in their places"),
-        ({"method": "test_graphed:ViewingER"}, "in their places"),
-        ({"method": "test_graphed:GrowingER"}, "in their places"),
-        ({"method": "test_graphed:LateER"}, "in their places"),
-        ({"method": "test_graphed:PythonER"}, "in their places"),
+        ({"method": "test_graphed:ReplacingER"}, "weights or buffers"),
+        ({"method": "test_graphed:GrowingER"}, "weights or buffers"),
+        ({"method": "test_graphed:LateER"}, "weights or buffers"),
+        ({"method": "test_graphed:OldER"}, "self.register_buffer"),
+        ({"method": "test_graphed:PythonER"}, "self.register_buffer"),
         ({"method": "er", "network": "test_graphed:ReplacingNetwork"}, "weights or buffers"),
         ({"method": "er", "network": "test_graphed:CachingNetwork"}, "weights or buffers"),
         ({"method": "er", "network": "test_graphed:LateNetwork"}, "weights or buffers"),
     ],
 )
 def test_steps_that_a_replay_would_get_wrong_are_not_captured(
-    captured: list[GraphedTask],
+    captured: list[CapturedSteps],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     changes: dict[str, str],
@@ -295,47 +294,33 @@ def test_steps_that_a_replay_would_get_wrong_are_not_captured(
 
 @pytest.mark.parametrize("method", ["NumpyDrawingER", "PlainDrawingER"])
 def test_numbers_drawn_elsewhere_are_not_drawn_once_for_all(
-    captured: list[GraphedTask], tmp_path: Path, method: str
+    captured: list[CapturedSteps], tmp_path: Path, method: str
 ) -> None:
     epochs(tmp_path / "run", f"test_graphed:{method}", tasks=1)
     assert not captured
 
 
 def test_the_steps_before_a_capture_leave_no_trace_in_a_teacher(
-    captured: list[GraphedTask], tmp_path: Path
+    captured: list[CapturedSteps], tmp_path: Path
 ) -> None:
     assert_same(tmp_path, "test_graphed:MovingTeacherER")
     assert len(captured) == 3
 
 
-def test_a_tensor_on_the_host_is_not_replayed_on_a_gpu() -> None:
-    class Counting:
-        seen = torch.zeros(())
-
-        def state(self) -> dict[str, Tensor]:
-            return {"seen": self.seen}
-
-    method: Any = Counting()
-    here, elsewhere = (MethodState.of(method, torch.device(name)) for name in ("cpu", "cuda"))
-    method.seen += 3
-    assert here.can_be_replayed(method)
-    assert not elsewhere.can_be_replayed(method)
-
-
 def test_a_capture_that_fails_leaves_the_weights_as_they_were(
-    captured: list[GraphedTask],
+    captured: list[CapturedSteps],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fail(task: GraphedTask, work: Callable[[], None], *_: object) -> None:
+    def fail(capture: Capture, work: Callable[[], None], warm_up: int) -> None:
         work()  # the steps before a capture move the weights
         try:
             raise RuntimeError("operation not permitted when stream is capturing")
         finally:
             raise RuntimeError("operation failed due to a previous error during capture")
 
-    monkeypatch.setattr(GraphedTask, "_graph", fail)
+    monkeypatch.setattr(Capture, "graph", fail)
     assert_same(tmp_path)
     assert "cannot be captured" in caplog.text
     assert "operation not permitted" in caplog.text
@@ -343,27 +328,25 @@ def test_a_capture_that_fails_leaves_the_weights_as_they_were(
 
 
 def test_no_copy_binds_gradients_to_the_stream_before_a_capture(
-    captured: list[GraphedTask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    captured: list[CapturedSteps], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies: list[torch.Tensor] = []
-    inner = GraphedTask._snapshot
+    inner = Before.put_back
 
-    def snapshot(task: GraphedTask) -> list[torch.Tensor]:
-        copies.extend(inner(task))
-        return copies
+    def put_back(before: Before) -> None:
+        copies.extend(before.copies)
+        inner(before)
 
-    monkeypatch.setattr(GraphedTask, "_snapshot", snapshot)
+    monkeypatch.setattr(Before, "put_back", put_back)
     run(tiny("er", tasks=1), tmp_path / "run", stream=shapes_stream())
     assert captured
     assert copies
     assert not any(copy.requires_grad for copy in copies)
 
 
-@pytest.mark.parametrize(
-    "method", ["CountingER", "ReplacingER", "ViewingER", "GrowingER", "PythonER"]
-)
+@pytest.mark.parametrize("method", ["CountingER", "ReplacingER", "OldER", "GrowingER", "PythonER"])
 def test_the_steps_before_a_capture_leave_no_trace_in_a_method(
-    captured: list[GraphedTask], tmp_path: Path, method: str
+    captured: list[CapturedSteps], tmp_path: Path, method: str
 ) -> None:
     seen: dict[bool, Any] = {}
 
@@ -381,7 +364,7 @@ def test_the_steps_before_a_capture_leave_no_trace_in_a_method(
 
 
 def test_an_infinity_on_purpose_is_no_divergence(
-    captured: list[GraphedTask], tmp_path: Path
+    captured: list[CapturedSteps], tmp_path: Path
 ) -> None:
     assert_same(tmp_path, network="test_graphed:MaskedNetwork")
     assert len(captured) == 3

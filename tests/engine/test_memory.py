@@ -13,8 +13,8 @@ from polarbear.base.errors import DataError
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.stream import Stream
-from polarbear.engine.generator import keyed
-from polarbear.engine.task.replay_memory import Memory, herding, random_choice
+from polarbear.engine.generator import generator_for
+from polarbear.engine.task.replay_memory import ReplayMemory, herding, random_choice
 from polarbear.named.registry import load
 
 STREAM = load("iirc-shapes", order=0)
@@ -25,7 +25,7 @@ def first(column, rows, count):
 
 
 def filled(tasks, select=first, **limit):
-    memory = Memory()
+    memory = ReplayMemory()
     for task in STREAM[:tasks]:
         memory = memory.add(task, select, **limit)
     return memory
@@ -72,13 +72,13 @@ def test_several_labels_of_one_task_are_all_stored():
     schedule = Schedule.of([["bear", "polar bear"], ["brown bear"]])
     leaf = ["polar bear"] * 10 + ["brown bear"] * 10
     stream = Stream.build(h, schedule, leaf, ["polar bear"])
-    memory = Memory().add(stream[0], first)
+    memory = ReplayMemory().add(stream[0], first)
     both = {tuple(map(bool, labels)) for labels in memory.targets(3)[memory.classes == 1]}
     assert both == {(True, True, False)}
 
 
 def test_a_total_is_shared_by_the_seen_classes_and_cuts_old_lists_from_their_end():
-    total, memory = 50, Memory()
+    total, memory = 50, ReplayMemory()
     for task in STREAM[:3]:
         before, memory = memory, memory.add(task, first, total=total)
         share = math.ceil(total / len(task.seen))
@@ -126,7 +126,7 @@ def test_adding_leaves_the_memory_it_was_added_to_alone():
 def test_a_memory_survives_as_arrays(tasks):
     memory = filled(tasks, per_class=5)
     arrays = {name: array.copy() for name, array in memory.to_arrays().items()}
-    back = Memory.from_arrays(arrays)
+    back = ReplayMemory.from_arrays(arrays)
     seen = len(STREAM[tasks].seen)
     for one, other in zip(extended(memory, tasks), extended(back, tasks), strict=True):
         assert one.rows.tolist() == other.rows.tolist()
@@ -141,9 +141,9 @@ def extended(memory, tasks):
 def test_damaged_arrays_are_refused():
     arrays = filled(2, per_class=5).to_arrays()
     with pytest.raises(DataError, match="lacks the arrays labels, rows"):
-        Memory.from_arrays({k: v for k, v in arrays.items() if k not in ("rows", "labels")})
+        ReplayMemory.from_arrays({k: v for k, v in arrays.items() if k not in ("rows", "labels")})
     with pytest.raises(DataError, match=r"should have 55 rows .* has 54"):
-        Memory.from_arrays(arrays | {"rows": arrays["rows"][:-1]})
+        ReplayMemory.from_arrays(arrays | {"rows": arrays["rows"][:-1]})
 
 
 @pytest.mark.parametrize("limit", [{"per_class": 0}, {"total": -1}])
@@ -170,18 +170,18 @@ def test_a_selection_gives_rows_of_its_class_once(wrong):
 
 def test_random_choice_is_uniform_without_replacement_and_by_key():
     rows = np.arange(100, 110)
-    drawn = np.array([random_choice(rows, 4, keyed(1, "memory", i)) for i in range(4000)])
+    drawn = np.array([random_choice(rows, 4, generator_for(1, "memory", i)) for i in range(4000)])
     assert all(len(set(one)) == 4 for one in drawn.tolist())
     # 4000 draws of 4 in 10: 1600 of each row, deviation 31; of each row in first place 400 ± 19.
     counts = np.bincount(drawn.ravel(), minlength=110)[100:]
     assert (abs(counts - 1600) < 160).all()
     assert (abs(np.bincount(drawn[:, 0], minlength=110)[100:] - 400) < 100).all()
-    again = random_choice(rows, 4, keyed(1, "memory", 0))
+    again = random_choice(rows, 4, generator_for(1, "memory", 0))
     assert again.tolist() == drawn[0].tolist()
 
 
 def test_random_choice_gives_all_where_there_are_fewer():
-    assert sorted(random_choice(np.arange(3), 20, keyed(1, "memory"))) == [0, 1, 2]
+    assert sorted(random_choice(np.arange(3), 20, generator_for(1, "memory"))) == [0, 1, 2]
 
 
 def distances(features, chosen, scale_mean=False):

@@ -24,10 +24,10 @@ from engine_run import (
 )
 from polarbear.benchmark.schedule import Schedule
 from polarbear.engine.contract.batch import Batch
-from polarbear.engine.generator import keyed
-from polarbear.engine.images.transform import PREPARATIONS, prepare
-from polarbear.engine.task.epoch_plan import Epoch
-from polarbear.engine.task.training_set import Pool
+from polarbear.engine.generator import generator_for
+from polarbear.engine.images.transform import TRANSFORMS, for_evaluation
+from polarbear.engine.task.epoch_plan import EpochPlan
+from polarbear.engine.task.training_set import TrainingSet
 from polarbear.engine.trainer import DivergedError, Trainer
 from polarbear.score import metrics
 from polarbear.score.decide import threshold
@@ -151,7 +151,7 @@ def test_memory_images_are_augmented_like_the_others() -> None:
     trainer.learner.method.backward = backward  # type: ignore[method-assign]
     finish(trainer)
     pixels = torch.from_numpy(np.array(trainer.stream.images("train")[:]))
-    as_stored = {image.numpy().tobytes() for image in prepare(pixels, PREPARATIONS["plain"])}
+    as_stored = {image.numpy().tobytes() for image in for_evaluation(pixels, TRANSFORMS["plain"])}
     for images in shown.values():
         # One in 162 is neither shifted nor mirrored.
         assert len(images) >= 18
@@ -246,9 +246,9 @@ def test_an_epoch_gives_every_image_once_in_batches(size: int, count: int, first
     trainer, _ = trainer_for(tiny("finetune", batch_size=size))
     rows = np.arange(count)
     targets = rows[:, None] % 2 == np.arange(2)
-    pool = Pool(rows, targets, rows % 3 == 0)
-    whole = [b for b, _ in Epoch.plan(trainer.learner, pool, None, (1, 2)).batches()]
-    part = [b for b, _ in Epoch.plan(trainer.learner, pool, None, (1, 2)).batches(first)]
+    pool = TrainingSet(rows, targets, rows % 3 == 0)
+    whole = [b for b, _ in EpochPlan.plan(trainer.learner, pool, None, (1, 2)).batches()]
+    part = [b for b, _ in EpochPlan.plan(trainer.learner, pool, None, (1, 2)).batches(first)]
     assert [len(batch.images) for batch in whole] == [
         min(size, count - start) for start in range(0, count, size)
     ]
@@ -256,7 +256,7 @@ def test_an_epoch_gives_every_image_once_in_batches(size: int, count: int, first
     for left, right in zip(whole[first:], part, strict=True):
         assert torch.equal(left.images, right.images)
         assert torch.equal(left.targets, right.targets)
-    other = [b for b, _ in Epoch.plan(trainer.learner, pool, None, (1, 3)).batches()]
+    other = [b for b, _ in EpochPlan.plan(trainer.learner, pool, None, (1, 3)).batches()]
     if count > 8:
         assert not torch.equal(
             torch.cat([b.targets for b in whole]), torch.cat([b.targets for b in other])
@@ -291,9 +291,9 @@ def test_another_seed_gives_another_order_memory_and_reference() -> None:
 
 def test_random_numbers_depend_on_seed_purpose_and_place_alone() -> None:
     keys = [(1, "shuffle", 0, 1), (2, "shuffle", 0, 1), (1, "augment", 0, 1), (1, "shuffle", 1, 0)]
-    drawn = [keyed(*key).random() for key in keys]
+    drawn = [generator_for(*key).random() for key in keys]
     assert len(set(drawn)) == 4
-    assert [keyed(*key).random() for key in keys] == drawn
+    assert [generator_for(*key).random() for key in keys] == drawn
 
 
 def test_every_step_has_random_numbers_of_its_own_for_dropout() -> None:
@@ -345,10 +345,10 @@ def test_a_task_is_a_plain_loop_of_steps(network: str) -> None:
     trainer, _ = trainer_for(tiny("agem", tasks=1, network=network, learning_rate=0.02))
     trainer.begin_task()
     learner, task = trainer.learner, trainer.stream[0]
-    model, pool = deepcopy(learner.model).train(), Pool.of(task.train, None)
+    model, pool = deepcopy(learner.model).train(), TrainingSet.of(task.train, None)
     optimiser = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9, weight_decay=1e-5)
     for epoch in range(4):
-        for batch, _ in Epoch.plan(learner, pool, None, (0, epoch)).batches():
+        for batch, _ in EpochPlan.plan(learner, pool, None, (0, epoch)).batches():
             optimiser.zero_grad()
             scores = model(batch.images)
             torch.nn.functional.binary_cross_entropy_with_logits(scores, batch.targets).backward()
@@ -369,7 +369,7 @@ def test_the_optimiser_is_the_papers() -> None:
 
 def test_the_rate_follows_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     script = iter([0.5, 0.4, 0.4, 0.4, 0.6, 0.6, 0.6, 0.6, 0.9, 0.8, 0.7, 0.6])
-    monkeypatch.setattr(Trainer, "_validation_score", lambda self: next(script))
+    monkeypatch.setattr(Trainer, "_validation_score", lambda self, steps: next(script))
     settings = tiny("finetune", epochs=4, tasks=2, learning_rate=1.0, plateau_patience=1)
     trainer, notes = trainer_for(settings)
     used: list[float] = []
@@ -387,7 +387,7 @@ def test_a_task_ends_with_the_best_or_the_last_weights(
     # Ties go to the later epoch; a new task must not be measured against the best of the old.
     scores = iter([0.1, 0.5, 0.5, 0.2, 0.3, 0.2])
     best, last = {0: 2, 1: 0}, {0: 3, 1: 1}
-    monkeypatch.setattr(Trainer, "_validation_score", lambda self: next(scores))
+    monkeypatch.setattr(Trainer, "_validation_score", lambda self, steps: next(scores))
     trainer, notes = trainer_for(tiny(method, epochs=2, tasks=2))
     by_epoch: dict[tuple[int, int], dict[str, torch.Tensor]] = {}
     ended: dict[int, dict[str, torch.Tensor]] = {}
@@ -410,7 +410,7 @@ def test_memory_is_chosen_and_images_are_judged_with_the_kept_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scores = iter([0.9, 0.1, 0.1, 0.1])
-    monkeypatch.setattr(Trainer, "_validation_score", lambda self: next(scores))
+    monkeypatch.setattr(Trainer, "_validation_score", lambda self, steps: next(scores))
     trainer, notes = trainer_for(tiny("er", tasks=1))
     best: list[dict[str, torch.Tensor]] = []
     notes.at_epoch.append(lambda: best.append(weights(trainer.learner.model)))
@@ -497,7 +497,7 @@ def test_validation_after_each_epoch_is_pw_js_on_the_tasks_own_labels() -> None:
 
     def judge() -> None:
         view = trainer.stream[notes.epochs[-1]["task"]].valid
-        named = trainer.learner.scores(view) > 0
+        named = trainer.learner.logits(view) > 0
         expected.append(float(metrics.pw_jaccard(named, view.targets).mean()))
 
     notes.at_epoch.append(judge)
@@ -546,11 +546,11 @@ def test_scores_of_the_union_and_of_each_task_are_those_of_separate_evaluation(s
             return
         after = line["after"]
         view = getattr(stream, split)(after)
-        whole = Evaluator(stream, split).add(after, trainer.learner.scores(view) > 0)
+        whole = Evaluator(stream, split).add(after, trainer.learner.logits(view) > 0)
         assert line["scores"] == pytest.approx(whole, nan_ok=True, abs=0)
         for task in range(after + 1):
             part = getattr(stream, split)(after, task=task)
-            named = trainer.learner.scores(part) > 0
+            named = trainer.learner.logits(part) > 0
             for name in ("pw_jaccard", "jaccard"):
                 alone = getattr(metrics, name)(named, part.targets).mean()
                 assert line["by_task"][name][task] == pytest.approx(alone, abs=1e-12)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from polarbear.engine.contract.batch import Batch, Moment
+from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce
 from polarbear.engine.nets.model import Model
 from polarbear.launch.check.learner import CheckError, Finding, check_learner
@@ -285,8 +285,8 @@ def test_what_is_in_the_model_is_not_lost() -> None:
 
 def test_a_method_may_set_itself_up_in_begin_task() -> None:
     class Counts(ER):
-        def begin_task(self, moment: Moment) -> None:
-            self.weight = 1 / moment.seen
+        def begin_task(self, context: TaskContext) -> None:
+            self.weight = 1 / context.seen
 
         def loss(self, batch: Batch) -> Tensor:
             return self.weight * super().loss(batch)

@@ -24,11 +24,12 @@ from engine_run import (
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.fused import features as fused
+from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch import fleet
 from polarbear.launch import gpu_memory as room
 from polarbear.launch.fleet import Job, run_fleet
-from polarbear.launch.gpu_memory import Memory, Room
+from polarbear.launch.gpu_memory import GpuMemory, Room
 from polarbear.launch.prepare import SharedPixels, begin, build_learner, reopen
 from polarbear.launch.runner import resume, run
 from polarbear.methods.er import ER
@@ -158,8 +159,8 @@ class FakeGPU:
         monkeypatch.setattr(fleet, "_turn", turn)
         monkeypatch.setattr(room, "gpu_memory", self.memory)
 
-    def memory(self, device: torch.device, *, afresh: bool = False) -> Memory:
-        return Memory(self.free - self.takes * len(self.holding), peak=0)
+    def memory(self, device: torch.device, *, afresh: bool = False) -> GpuMemory:
+        return GpuMemory(self.free - self.takes * len(self.holding), peak=0)
 
 
 @pytest.mark.parametrize(("free", "fit"), [(100, 2), (130, 3), (20, 1), (1000, 4)])
@@ -277,7 +278,7 @@ def test_a_gpu_that_answers_no_more_takes_no_outcome_along(
 
 def test_each_gpu_has_its_own_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = {"cuda:0": 100, "cuda:1": 100}
-    monkeypatch.setattr(room, "gpu_memory", lambda d, **_: Memory(free[str(d)], peak=0))
+    monkeypatch.setattr(room, "gpu_memory", lambda d, **_: GpuMemory(free[str(d)], peak=0))
     several = fleet.Fleet([], 4, 60.0, lambda *_: None)
     first, second = torch.device("cuda:0"), torch.device("cuda:1")
     several.rooms[first].enter("a", first)
@@ -325,14 +326,14 @@ def test_an_error_of_the_callers_lets_go_of_all_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "place"),
     [
-        (Memory(100, 10), Memory(60, 10), True),  # 40 held by captured steps, 60 free
-        (Memory(100, 10), Memory(59, 10), False),
-        (Memory(100, 10), Memory(95, 73), True),  # 63 for a moment
-        (Memory(100, 10), Memory(95, 74), False),
+        (GpuMemory(100, 10), GpuMemory(60, 10), True),  # 40 held by captured steps, 60 free
+        (GpuMemory(100, 10), GpuMemory(59, 10), False),
+        (GpuMemory(100, 10), GpuMemory(95, 73), True),  # 63 for a moment
+        (GpuMemory(100, 10), GpuMemory(95, 74), False),
     ],
 )
 def test_room_counts_what_is_held_and_what_is_needed_for_a_moment(
-    monkeypatch: pytest.MonkeyPatch, before: Memory, after: Memory, place: bool
+    monkeypatch: pytest.MonkeyPatch, before: GpuMemory, after: GpuMemory, place: bool
 ) -> None:
     one, device, counted = Room(), torch.device("cpu"), before
     monkeypatch.setattr(room, "gpu_memory", lambda *_, **__: counted)
@@ -429,7 +430,7 @@ def gpu_losses(
 
     def look(trainer: Trainer, progress: Progress) -> None:
         if progress.step:
-            captured.add(trainer.graphed is not None)
+            captured.add(isinstance(trainer.task_steps, CapturedSteps))
 
     assert run(settings, folder, stream=shapes_stream(), on_step=look)
     assert captured == {graph if captures is None else captures}

@@ -533,7 +533,9 @@ def test_a_resumed_run_still_knows_its_best_epoch_and_its_rate(
 ) -> None:
     """The plateau's best, its patience and the best weights are all from before the stop."""
     monkeypatch.setattr(
-        Trainer, "_validation_score", lambda self: 0.9 if self.progress.epoch == best else 0.1
+        Trainer,
+        "_validation_score",
+        lambda self, steps: 0.9 if self.progress.epoch == best else 0.1,
     )
     settings = tiny("er", tasks=2, plateau_patience=1, keep_scores=True)
     steps: list[object] = []

@@ -82,7 +82,7 @@ def test_mask_seen_counts_memory_images_as_what_new_classes_are_not():
 
 
 def backward(learner: Method) -> torch.Tensor:
-    reference = batch_for(learner, n=6, replayed=6, seed=5) if learner.moment.old else None
+    reference = batch_for(learner, n=6, replayed=6, seed=5) if learner.context.old else None
     return learner.backward(
         batch_for(learner), reference if learner.replay == "reference" else None
     )

@@ -8,10 +8,10 @@ import numpy as np
 _PURPOSES = ("weights", "shuffle", "augment", "memory", "reference", "look-up", "dropout")
 
 
-def keyed(seed: int, purpose: str, *place: int) -> np.random.Generator:
+def generator_for(seed: int, purpose: str, *place: int) -> np.random.Generator:
     """Give the generator for one purpose at one place (task, epoch, …).
 
-    >>> keyed(1, "shuffle", 0, 3).random() == keyed(1, "shuffle", 0, 3).random()
+    >>> generator_for(1, "shuffle", 0, 3).random() == generator_for(1, "shuffle", 0, 3).random()
     True
     """
     return np.random.default_rng([seed, _PURPOSES.index(purpose), *place])

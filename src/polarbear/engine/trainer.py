@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,23 +14,21 @@ from torch import Tensor
 from polarbear.base.arrays import Bools, Floats, Ints
 from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Stream, View
-from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import frozen_copy
-from polarbear.engine.generator import keyed
 from polarbear.engine.nets.model import weights_are_finite
-from polarbear.engine.steps.captured import GraphedTask, can_graph
-from polarbear.engine.task.epoch_plan import Epoch
+from polarbear.engine.steps.captured import CapturedSteps, can_capture
+from polarbear.engine.steps.eager import EagerSteps
+from polarbear.engine.steps.steps import Steps
+from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.plateau import Plateau
-from polarbear.engine.task.training_set import Pool, training_view, validation_view
+from polarbear.engine.task.training_set import TaskImages
 from polarbear.score import metrics
-from polarbear.score.decide import Scores, decision
+from polarbear.score.decide import Logits, decision
 from polarbear.score.evaluate import Evaluator
 from polarbear.score.table import mean
 
 log = logging.getLogger("polarbear")
-
-STEPS_A_TURN = 64  # captured steps queued before other runs have their turn
 
 
 class DivergedError(PolarbearError):
@@ -48,8 +46,8 @@ class Recorder(Protocol):
         """Take the scores on one split after a task."""
         ...
 
-    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
-        """Take the test predictions after a task and the scores behind them: (n, seen) each."""
+    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
+        """Take the test predictions after a task and the logits behind them: (n, seen) each."""
         ...
 
 
@@ -81,12 +79,13 @@ class Trainer:
         self.settings = learner.settings
         self.progress = Progress()
         self.best: dict[str, Tensor] = {}
-        self.losses: list[Tensor] = []
+        self.losses: Floats = np.empty(0)  # of the epoch's steps before a checkpoint was taken
         self.optimiser: torch.optim.SGD
+        self.images: TaskImages
+        self.task_steps: Steps | None = None
         self.decide = decision(self.settings.decision)
-        self._planned: dict[int, Epoch] = {}
-        self.graphed: GraphedTask | None = None
-        self.can_graph = self.settings.graph and can_graph(learner)
+        self._planned: dict[int, EpochPlan] = {}
+        self._captures = self.settings.graph and can_capture(learner)
 
     @property
     def tasks(self) -> int:
@@ -116,98 +115,57 @@ class Trainer:
         self.progress = Progress(task=task.index, begun=True, plateau=Plateau(rate))
 
     def prepare_method(self) -> None:
-        """Tell the method where it stands and start a fresh optimiser."""
-        learner, settings = self.learner, self.settings
+        """Tell the method where it stands, start a fresh optimiser and gather the task's images."""
+        learner, settings, task = self.learner, self.settings, self.progress.task
+        method, device = learner.method, learner.machine.device
         learner.machine.place(learner.model)
-        learner.method.moment = learner.moment(self.stream[self.progress.task])
-        learner.method.begin_task(learner.method.moment)
+        method.to(device)
+        method.context = learner.context(self.stream[task])
+        method.begin_task(method.context)
+        method.to(device)  # buffers that it has only now
         self.optimiser = torch.optim.SGD(
             [p for p in learner.model.parameters() if p.requires_grad],
             lr=settings.learning_rate,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
-            fused=learner.machine.device.type == "cuda",
+            fused=device.type == "cuda",
         )
-        self._make_pools()
+        self.images = TaskImages.of(self.stream, task, method, learner.memory)
+        self._planned = {}
 
     def _train_epoch(self) -> Iterator[Progress]:
-        began = time.perf_counter()
-        epoch = self._plan_epoch(self.progress.epoch)
-        yield from self._graphed_epoch(epoch) if self._graph(epoch) else self._eager_epoch(epoch)
+        began, p = time.perf_counter(), self.progress
+        plan = self._planned.pop(p.epoch, None) or self._plan(p.epoch)
+        steps = self.task_steps = self.task_steps or self._make_steps(plan)
+        for done in steps.epoch(plan, p.plateau.rate, p.step, self.losses):
+            # A run that pauses in the same place stands before the same progress, told once.
+            if done != self.progress.step:
+                self.progress = replace(p, step=done)
+            # The next epoch is planned while the device is at work on this one.
+            if done == plan.steps and p.epoch + 1 < self.settings.epochs_of(p.task):
+                self._planned = self._planned or {p.epoch + 1: self._plan(p.epoch + 1)}
+            yield self.progress
         self.refuse_divergence()
-        self._finish_epoch(len(epoch.pool), time.perf_counter() - began)
+        self._finish_epoch(steps, len(plan.order), time.perf_counter() - began)
         yield self.progress
 
-    def _eager_epoch(self, epoch: Epoch) -> Iterator[Progress]:
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.progress.plateau.rate
-        for batch, reference in epoch.batches(first=self.progress.step):
-            self.losses.append(self._step(batch, reference))
-            self.progress = replace(self.progress, step=self.progress.step + 1)
-            yield self.progress
+    def _plan(self, epoch: int) -> EpochPlan:
+        images, place = self.images, (self.progress.task, epoch)
+        return EpochPlan.plan(self.learner, images.training_set, images.reference, place)
 
-    def _graphed_epoch(self, epoch: Epoch) -> Iterator[Progress]:
-        """Queue the epoch's steps; while the device works, a caller can queue other runs' epochs.
-
-        A turn queues many steps, so that the device has work while another run has its turn.
-        """
-        graphed, p = cast(GraphedTask, self.graphed), self.progress
-        graphed.start(epoch, p.plateau.rate, p.step, self.losses)
-        for step in range(p.step, graphed.steps):
-            graphed.queue_step(step)
-            self.progress = replace(p, step=step + 1)
-            if self.progress.step % STEPS_A_TURN == 0:
-                yield self.progress
-        graphed.queue_end()
-        if p.epoch + 1 < self.settings.epochs_of(p.task):
-            self._planned = {p.epoch + 1: self._plan_epoch(p.epoch + 1)}
-        yield self.progress
-        while not graphed.has_ended():
-            yield self.progress
-
-    def _graph(self, epoch: Epoch) -> bool:
-        """Capture the task's steps, where that can be and is not done yet."""
-        if self.graphed is None and self.can_graph:
-            rows = self._valid_view.rows
+    def _make_steps(self, plan: EpochPlan) -> Steps:
+        """Returns the task's steps: captured where that can be, else eager."""
+        if self._captures:
             try:
-                self.graphed = GraphedTask(self.learner, self.optimiser, epoch, rows)
+                return CapturedSteps(self.learner, self.optimiser, plan, self.images.valid)
             except RuntimeError as error:
                 log.warning(
                     "steps cannot be captured as a CUDA graph, so they run one by one "
                     "and slower: %s",
                     str(_first_cause(error)),  # text alone: an error holds on to its frames
                 )
-                self.can_graph = False
-        return self.graphed is not None
-
-    def _plan_epoch(self, number: int) -> Epoch:
-        if number in self._planned:
-            return self._planned.pop(number)
-        task = self.progress.task
-        pool, beside = self._pools
-        return Epoch.plan(self.learner, pool, beside, (task, number))
-
-    def _make_pools(self) -> None:
-        """Gather what the task trains on and is validated on: the same in every epoch."""
-        learner, task = self.learner, self.progress.task
-        method = learner.method
-        view = training_view(self.stream, task, method.complete)
-        mixed = learner.memory if method.replay == "mixed" else None
-        beside = method.replay == "reference" and len(learner.memory.rows) > 0
-        stored = Pool.of_memory(learner.memory, len(view.classes)) if beside else None
-        self._pools = Pool.of(view, mixed), stored
-        self._valid_view = validation_view(self.stream, task, method.complete)
-        self._planned = {}
-
-    def _step(self, batch: Batch, reference: Batch | None) -> Tensor:
-        self.learner.model.train()
-        self.optimiser.zero_grad(set_to_none=True)
-        p, machine = self.progress, self.learner.machine
-        key = keyed(self.settings.seed, "dropout", p.task, p.epoch, p.step)
-        with machine.seeded(int(key.integers(2**63))), machine.autocast():
-            loss = self.learner.method.backward(batch, reference)
-        self.optimiser.step()
-        return loss
+                self._captures = False
+        return EagerSteps(self.learner, self.optimiser, self.images.valid)
 
     def refuse_divergence(self) -> None:
         """Raise if a loss of this epoch or a weight is no number; asks the device twice."""
@@ -223,25 +181,18 @@ class Trainer:
         )
 
     def _weights_are_finite(self) -> bool:
-        if self._in_graph and cast(GraphedTask, self.graphed).ended:
-            return cast(GraphedTask, self.graphed).weights_are_finite()
-        return bool(weights_are_finite(self.learner.model))
+        if self.task_steps is None:
+            return bool(weights_are_finite(self.learner.model))
+        return self.task_steps.weights_are_finite()
 
     def loss_values(self) -> Floats:
-        """Give this epoch's losses so far: (steps,)."""
-        if self._in_graph:
-            return cast(GraphedTask, self.graphed).loss_values(self.progress.step)
-        if not self.losses:
-            return np.empty(0)
-        return torch.stack(self.losses).double().cpu().numpy()
+        """Returns this epoch's losses so far: (steps,)."""
+        if self.task_steps is None:
+            return self.losses
+        return self.task_steps.loss_values(self.progress.step)
 
-    @property
-    def _in_graph(self) -> bool:
-        """Whether this epoch has been queued as graphs."""
-        return self.graphed is not None and self.progress.step > 0
-
-    def _finish_epoch(self, images: int, seconds: float) -> None:
-        score = self._validation_score()
+    def _finish_epoch(self, steps: Steps, images: int, seconds: float) -> None:
+        score = self._validation_score(steps)
         self._keep_best(score)
         p = self.progress
         record = {
@@ -255,16 +206,16 @@ class Trainer:
         }
         for recorder in self.recorders:
             recorder.epoch(record)
-        self.losses = []
+        self.losses = np.empty(0)
         plateau = p.plateau.update(score, self.settings)
         self.progress = replace(p, epoch=p.epoch + 1, step=0, plateau=plateau)
 
-    def _validation_score(self) -> float:
-        view = self._valid_view
-        in_graph = self._in_graph and len(view)
-        scores = cast(GraphedTask, self.graphed).validation_scores() if in_graph else None
-        named = self._decisions(view, self.learner.scores(view) if scores is None else scores)
-        return float(metrics.pw_jaccard(named, view.targets).mean()) if len(view) else 0.0
+    def _validation_score(self, steps: Steps) -> float:
+        view = self.images.valid
+        if not len(view):
+            return 0.0
+        predicted = self._predicted(view, steps.validation_logits())
+        return float(metrics.pw_jaccard(predicted, view.targets).mean())
 
     def _keep_best(self, score: float) -> None:
         """Copy the weights of the best epoch; of equal ones the later."""
@@ -278,10 +229,10 @@ class Trainer:
             self.best = {name: tensor.clone() for name, tensor in weights.items()}
         self.progress = replace(self.progress, best_score=score)
 
-    def _decisions(self, view: View, scores: Scores) -> Bools:
+    def _predicted(self, view: View, logits: Logits) -> Bools:
         if not len(view):
             return np.zeros((0, len(view.classes)), dtype=bool)
-        return self.decide(scores, self.learner.method.inclusive, self._levels(view.classes))
+        return self.decide(logits, self.learner.method.inclusive, self._levels(view.classes))
 
     def _levels(self, classes: tuple[str, ...]) -> Ints:
         """Depth of each class, all leaves together at the lowest level: (s,)."""
@@ -292,9 +243,9 @@ class Trainer:
 
     def _finish_task(self) -> None:
         learner, after = self.learner, self.progress.task
-        if self.graphed is not None:
-            self.graphed.close()
-            self.graphed = None
+        if self.task_steps is not None:
+            self.task_steps.close()
+            self.task_steps = None
         if self.best:
             learner.model.load_state_dict(self.best)
         learner.method.end_task()
@@ -309,15 +260,15 @@ class Trainer:
         """Predict each seen image once; the union's and every task's scores come from that."""
         evaluator = Evaluator(self.stream, split)
         view = evaluator.view(after)
-        scores = self.learner.scores(view)
-        named = self._decisions(view, scores)
-        found = dict(evaluator.add(after, named))
+        logits = self.learner.logits(view)
+        predicted = self._predicted(view, logits)
+        found = dict(evaluator.add(after, predicted))
         by_task = {k: t[after, : after + 1] for k, t in evaluator.table.by_task.items()}
         record = {"after": after, "split": split, "scores": found, "by_task": by_task}
         for recorder in self.recorders:
             recorder.scores(record)
             if split == "test":
-                recorder.answers(after, named, scores)
+                recorder.answers(after, predicted, logits)
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -11,14 +11,14 @@ SPARE = 1.5  # of the most that a run has taken so far: later tasks and other me
 
 
 @dataclass(frozen=True)
-class Memory:
+class GpuMemory:
     """Bytes of a GPU: free ones, and the most this process held since it was last asked afresh."""
 
     free: int
     peak: int
 
 
-def gpu_memory(device: torch.device, *, afresh: bool = False) -> Memory | None:
+def gpu_memory(device: torch.device, *, afresh: bool = False) -> GpuMemory | None:
     """Count a GPU's memory, that of ended runs as free.
 
     None for a CPU, where nobody counts, and for a GPU that answers no more.
@@ -31,7 +31,9 @@ def gpu_memory(device: torch.device, *, afresh: bool = False) -> Memory | None:
     with suppress(RuntimeError):
         if afresh:
             torch.cuda.reset_peak_memory_stats(device)
-        return Memory(torch.cuda.mem_get_info(device)[0], torch.cuda.max_memory_allocated(device))
+        return GpuMemory(
+            torch.cuda.mem_get_info(device)[0], torch.cuda.max_memory_allocated(device)
+        )
     return None
 
 
@@ -47,7 +49,7 @@ class Room:
         self.has_place = True
         self._largest = 0
         self._newest: object = None
-        self._before = Memory(0, 0)
+        self._before = GpuMemory(0, 0)
 
     def enter(self, run: object, device: torch.device) -> None:
         """Note what is free before a run takes its part."""

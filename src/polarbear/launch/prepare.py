@@ -13,13 +13,13 @@ from polarbear.base.out_of_memory import enough_memory, smaller
 from polarbear.benchmark.checks import refuse_nothing_to_learn
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.images.pixels import Pixels, place_pixels
-from polarbear.engine.images.transform import Preparation, preparation, prepare
+from polarbear.engine.images.transform import ImageTransform, find_transform, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.heads import build_head
 from polarbear.engine.nets.model import Model
 from polarbear.engine.nets.networks import build_backbone, feature_width
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.replay_memory import Memory
+from polarbear.engine.task.replay_memory import ReplayMemory
 from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import find, lasting_name, load
 from polarbear.runs.environment import environment
@@ -120,7 +120,7 @@ def build_learner(
     options = make_options(method_class, settings.options)
     machine = Machine.of(settings)
     machine.allow_tf32()
-    prepared = preparation(settings.preparation or _benchmark_preparation(settings))
+    prepared = find_transform(settings.preparation or _benchmark_preparation(settings))
     backbone = build_backbone(settings.network, settings.seed, side=_side(stream, prepared))
     width, classes = feature_width(backbone), len(stream.classes)
     head = build_head(method_class.head, width, classes, settings.seed)
@@ -134,7 +134,7 @@ def build_learner(
         prepared,
         model,
         method_class(model, options),
-        Memory(),
+        ReplayMemory(),
         *_pixels(stream, machine.device, {} if shared is None else shared),
     )
 
@@ -181,10 +181,10 @@ def _as_trained(settings: Settings, stream: Stream) -> Stream:
     return replace(stream, schedule=stream.schedule.joint())
 
 
-def _side(stream: Stream, prepared: Preparation) -> int:
+def _side(stream: Stream, prepared: ImageTransform) -> int:
     """Give the height of images as the network gets them."""
     first = torch.from_numpy(np.array(stream.images("train")[:1]))
-    return prepare(first, prepared).shape[2]
+    return for_evaluation(first, prepared).shape[2]
 
 
 def _benchmark_preparation(settings: Settings) -> str:

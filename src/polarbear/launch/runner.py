@@ -18,11 +18,11 @@ from polarbear.base.sealed import checksum
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.launch import checkpoint
-from polarbear.launch import snapshot as state
 from polarbear.launch.prepare import Prepared, begin, reopen, untrained
+from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.launch.stop import Stop, stop_on_signal
 from polarbear.runs.folder import RunError, RunFolder
-from polarbear.score.decide import Scores
+from polarbear.score.decide import Logits
 from polarbear.settings.settings import Settings
 
 log = logging.getLogger("polarbear")
@@ -45,11 +45,11 @@ class FolderRecorder:
         """Add a line to scores.jsonl."""
         self.folder.append("scores", record)
 
-    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
-        """Keep test predictions, and scores if asked."""
+    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
+        """Keep test predictions, and logits if asked."""
         self.folder.save_predictions(after, predictions)
         if self.keep_scores:
-            self.folder.save_raw(after, scores)
+            self.folder.save_raw(after, logits)
 
 
 def run(
@@ -170,7 +170,7 @@ def _advance(
 
 
 def _save(folder: RunFolder, number: int, trainer: Trainer, seconds: float) -> None:
-    taken = state.capture(trainer)
+    taken = take_snapshot(trainer)
     own = {"lines": folder.sizes(), "seconds": seconds, "settings": _settings_checksum(folder)}
     try:
         checkpoint.save(
@@ -198,7 +198,7 @@ def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trai
         _refuse_other_settings(folder, number, found)
         trainer = Trainer(prepared.stream, learner, (own, *recorders))
         try:
-            state.restore(trainer, found)
+            restore(trainer, found)
             lines, seconds = dict(found.facts["lines"]), float(found.facts["seconds"])
         except Exception as error:
             if ran_out(error):

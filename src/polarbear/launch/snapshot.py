@@ -12,12 +12,12 @@ from polarbear.engine.contract.method import frozen_copy
 from polarbear.engine.nets.model import Model
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.plateau import Plateau
-from polarbear.engine.task.replay_memory import Memory
+from polarbear.engine.task.replay_memory import ReplayMemory
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch.checkpoint import Checkpoint
 
 
-def capture(trainer: Trainer) -> Checkpoint:
+def take_snapshot(trainer: Trainer) -> Checkpoint:
     """Give all that decides how a run goes on."""
     trainer.refuse_divergence()
     learner = trainer.learner
@@ -43,8 +43,8 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     learner, facts = trainer.learner, checkpoint.facts
     trainer.progress = _progress(facts["progress"])
     memory = _group(checkpoint, "memory")
-    learner.memory = Memory.from_arrays({name: t.numpy() for name, t in memory.items()})
-    trainer.losses = list(_group(checkpoint, "losses")["epoch"].to(learner.machine.device))
+    learner.memory = ReplayMemory.from_arrays({name: t.numpy() for name, t in memory.items()})
+    trainer.losses = _group(checkpoint, "losses")["epoch"].double().numpy()
     if trainer.progress.begun:
         _restore_teacher(learner, checkpoint)
     _resize(learner.model, facts["sizes"])

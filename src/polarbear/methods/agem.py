@@ -27,9 +27,16 @@ class AGEM(Method):
         reference_batch_size: int = field(default=128, metadata={"at_least": 1})
         """Memory images that give the reference gradient of a step."""
 
+    options: Options
+
+    @property
+    def reference_batch_size(self) -> int:
+        """Memory images that give the reference gradient of a step."""
+        return self.options.reference_batch_size
+
     def loss(self, batch: Batch) -> Tensor:
         """Give BCE over this task's classes."""
-        new = self.moment.new
+        new = self.context.new
         return bce(self.model(batch.images)[:, new], batch.targets[:, new])
 
     def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
@@ -39,7 +46,7 @@ class AGEM(Method):
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         loss = self.loss(batch)
         gradient = torch.autograd.grad(loss, parameters, materialize_grads=True)
-        old = slice(self.moment.old)
+        old = slice(self.context.old)
         kept = bce(self.model(reference.images)[:, old], reference.targets[:, old])
         against = torch.autograd.grad(kept, parameters, materialize_grads=True)
         for parameter, g in zip(parameters, project(gradient, against), strict=True):

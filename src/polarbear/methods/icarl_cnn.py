@@ -12,8 +12,8 @@ class ICarlCNN(Method):
     """Binary cross-entropy over the seen classes; old ones are learnt from the frozen teacher.
 
     Targets of new classes are the labels, targets of old classes the sigmoid of the previous
-    network's scores on the same augmented image, on task and memory images alike: the stored old
-    labels are not used. Classes are named by their scores, not by the nearest mean.
+    network's logits on the same augmented image, on task and memory images alike: the stored old
+    labels are not used. Classes are predicted by their logits, not by the nearest mean.
     """
 
     summary = "distils old classes from the previous network; herded memory"

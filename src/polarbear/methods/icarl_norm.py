@@ -4,14 +4,14 @@ from typing import cast
 
 from torch import Tensor
 
-from polarbear.engine.contract.batch import Batch, Moment
+from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce
 from polarbear.engine.nets.heads import CosineHead
 from polarbear.methods.icarl_cnn import distilled_targets
 
 
 class ICarlNorm(Method):
-    """As iCaRL-CNN, with scores σ · cos(feature, row): no class is louder than another.
+    """As iCaRL-CNN, with logits σ · cos(feature, row): no class is louder than another.
 
     All rows are trained, new ones start at random, and σ starts from 1 again at each task.
     """
@@ -24,7 +24,7 @@ class ICarlNorm(Method):
     selection = "herding"
     wants_teacher = True
 
-    def begin_task(self, moment: Moment) -> None:
+    def begin_task(self, context: TaskContext) -> None:
         """Set σ back to 1."""
         cast(CosineHead, self.model.head).reset_sigma()
 

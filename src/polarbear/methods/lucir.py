@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize, relu
 
-from polarbear.engine.contract.batch import Batch, Moment
+from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce
 from polarbear.engine.nets.heads import CosineHead
 from polarbear.engine.nets.model import Model
@@ -17,7 +17,7 @@ from polarbear.engine.nets.model import Model
 class LUCIR(Method):
     """Binary cross-entropy over the seen classes, a less-forget term and a margin term.
 
-    With f the features, f* those of the frozen previous network, and c the cosine scores::
+    With f the features, f* those of the frozen previous network, and c the cosines::
 
         loss = BCE(σ c, labels) + λ · mean(1 − cos(f, f*)) + margin term,    λ = 5 √(old / new)
 
@@ -50,15 +50,15 @@ class LUCIR(Method):
 
     options: Options
 
-    def begin_task(self, moment: Moment) -> None:
+    def begin_task(self, context: TaskContext) -> None:
         """Imprint the new rows and freeze the old ones."""
         if self.teacher is None:
             return
         head = cast(CosineHead, self.model.head)
         head.old.requires_grad_(False)
         length = head.old.norm(dim=1).mean()
-        for row, column in enumerate(range(moment.old, moment.seen)):
-            images = moment.class_images(column, self.options.imprint_images)
+        for row, column in enumerate(range(context.old, context.seen)):
+            images = context.class_images(column, self.options.imprint_images)
             # A class without images keeps its random row.
             if len(images):
                 head.new.data[row] = mean_direction(self.teacher, images) * length
@@ -77,13 +77,13 @@ class LUCIR(Method):
         if options.margin_moves_sigma:
             # The same numbers, but with a gradient for σ.
             cosines = head.sigma / head.sigma.detach() * cosines
-        crowding = margin_loss(cosines, batch, self.moment.old, options.margin, options.top_k)
+        crowding = margin_loss(cosines, batch, self.context.old, options.margin, options.top_k)
         return loss + self.less_forget_weight * drift + crowding
 
     @property
     def less_forget_weight(self) -> float:
         """λ = base · √(old classes / new classes)."""
-        old, seen = self.moment.old, self.moment.seen
+        old, seen = self.context.old, self.context.seen
         return self.options.lambda_base * math.sqrt(old / (seen - old))
 
 

@@ -19,5 +19,5 @@ class MaskSeen(Method):
 
     def loss(self, batch: Batch) -> Tensor:
         """Give BCE over this task's classes."""
-        new = self.moment.new
+        new = self.context.new
         return bce(self.model(batch.images)[:, new], batch.targets[:, new])

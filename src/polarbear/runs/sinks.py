@@ -16,7 +16,7 @@ from typing import Any
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError, install_line
 from polarbear.base.files import write_json
-from polarbear.score.decide import Scores
+from polarbear.score.decide import Logits
 from polarbear.settings.settings import Settings
 
 log = logging.getLogger("polarbear")
@@ -68,7 +68,7 @@ class TensorBoardSink:
             self._writer.add_scalar(name, value, record["after"])
         self._writer.flush()
 
-    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
+    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
         """Leave predictions to the run folder."""
 
     @cached_property
@@ -131,7 +131,7 @@ class MLflowSink:
         """Send the scores after a task."""
         self._send(score_values(record), record["after"])
 
-    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
+    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
         """Leave predictions to the run folder."""
 
     def _send(self, values: Iterator[tuple[str, float]], step: int) -> None:

@@ -71,7 +71,7 @@ class Settings:
     compile: bool = False
     """Compile the network (torch.compile, half a minute), instead of using fused kernels."""
     keep_scores: bool = False
-    """Keep test scores as float16, for other decision rules and metrics later."""
+    """Keep test logits as float16, for other decision rules and metrics later."""
     tasks: int | None = field(default=None, metadata=limits(1))
     """Stop after this many tasks; None goes through all."""
 

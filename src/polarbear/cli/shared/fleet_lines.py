@@ -10,7 +10,7 @@ import numpy as np
 from polarbear.base.arrays import Bools
 from polarbear.cli.shared.console import console, error_console, plain_table, share
 from polarbear.runs.folder import RunFolder
-from polarbear.score.decide import Scores
+from polarbear.score.decide import Logits
 
 if TYPE_CHECKING:
     from polarbear.launch.fleet import Outcome
@@ -32,7 +32,7 @@ class TaskLines:
             line = f"{self.name}: task {record['after']}, R_j {score}"
             error_console().print(line, soft_wrap=True)
 
-    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
+    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
         """Say nothing of single images."""
 
 

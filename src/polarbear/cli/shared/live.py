@@ -14,7 +14,7 @@ from polarbear.base.arrays import Bools
 from polarbear.cli.shared.console import error_console, share
 from polarbear.cli.shared.eta import Pace, Workload
 from polarbear.cli.shared.progress import clock
-from polarbear.score.decide import Scores
+from polarbear.score.decide import Logits
 
 if TYPE_CHECKING:
     from polarbear.engine import trainer as engine
@@ -101,7 +101,7 @@ class Watch:
             after, scores = record["after"], record["scores"]
             self.display.say(f"after task {after}: R_{after} = {share(scores['pw_jaccard'])}")
 
-    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
+    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
         """Leave predictions to the run folder."""
 
     def _numbers(self, progress: "engine.Progress", total: int) -> str:

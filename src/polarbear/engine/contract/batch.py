@@ -20,7 +20,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Moment:
+class TaskContext:
     """Where in the stream a learner stands, and what it may look up there.
 
     Columns 0 to ``old`` are classes of earlier tasks, ``old`` to ``seen`` those of this task.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from inspect import get_annotations
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from polarbear.base.errors import unknown_name
 from polarbear.base.findings import Finding, error, listed, warning
@@ -43,7 +43,7 @@ def _check_methods(method: type[Method]) -> Iterator[Finding]:
 
 def _check_words(method: type[Method]) -> Iterator[Finding]:
     """Check the class attributes that tell the engine what to provide."""
-    for name, hint in get_type_hints(Method).items():
+    for name, hint in get_annotations(Method).items():
         value, (kind,) = getattr(method, name), get_args(hint)
         allowed = get_args(kind)
         if isinstance(value, property) and name not in OF_THE_CLASS:
@@ -55,7 +55,7 @@ def _check_words(method: type[Method]) -> Iterator[Finding]:
 
 
 def _check_names(method: type[Method]) -> Iterator[Finding]:
-    known = [name for name in dir(Method) if not name.startswith("_")]
+    known = [name for name in vars(Method) if not name.startswith("_")]
     for name in vars(method):
         near = get_close_matches(name, known, n=1, cutoff=0.8)
         if name not in known and near:

@@ -5,22 +5,22 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from polarbear.base.errors import PolarbearError
-from polarbear.engine.contract.batch import Batch, Moment
+from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.nets.model import Model
 
 
-class Method:
+class Method(nn.Module):
     """A learner: fill in :meth:`loss`; the engine owns everything else.
 
     The class attributes tell the engine what to provide:
 
     - ``head``: ``linear`` (full size from the start) or ``cosine`` (grows with the tasks).
     - ``keep``: the weights a task ends with, of its ``best`` epoch or its ``last``.
-    - ``inclusive``: whether a score of exactly 0 names a class.
+    - ``inclusive``: whether a logit of exactly 0 predicts a class.
     - ``replay``: ``none``; ``mixed`` puts every memory image into every epoch; ``reference`` gives
       a batch of memory images beside each batch of the task.
     - ``selection``: how memory chooses, ``random`` or ``herding``.
@@ -29,7 +29,9 @@ class Method:
     - ``joint``: all classes in one task.
 
     ``teacher`` is a frozen copy of the model as it was before the current task, in evaluation
-    mode, if ``wants_teacher``; None in the first task.
+    mode, if ``wants_teacher``; None in the first task. ``context`` tells where in the stream it
+    stands. A tensor that must last, ``self.register_buffer(name, tensor)``, is on the run's device
+    and in its checkpoints; change it in place.
     """
 
     summary: ClassVar[str] = ""
@@ -59,12 +61,25 @@ class Method:
 
     def __init__(self, model: Model, options: Any = None) -> None:
         """Store the model and the options untouched."""
+        super().__init__()
         self.model = model
         self.options: Any = self.Options() if options is None else options
         self.teacher: Model | None = None
-        self.moment: Moment
+        self.context: TaskContext
 
-    def begin_task(self, moment: Moment) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; weights of the model and the teacher do not count as the method's."""
+        if name in ("model", "teacher"):
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    @property
+    def reference_batch_size(self) -> int | None:
+        """Memory images beside each step with ``replay = "reference"``; None: as many as others."""
+        return None
+
+    def begin_task(self, context: TaskContext) -> None:
         """Get ready for a task: the head has grown, the optimiser is made afterwards."""
 
     def loss(self, batch: Batch) -> Tensor:
@@ -84,19 +99,24 @@ class Method:
         """Finish a task: the kept weights are in place, memory is filled afterwards."""
 
     def state(self) -> dict[str, Tensor]:
-        """Give tensors of the method's own that a checkpoint must keep, by name.
+        """Returns tensors of the method's own that a checkpoint must keep: its buffers, by name.
 
-        The model, the teacher and the memory are kept anyway.
+        The model, the teacher and the memory are kept anyway. With a :meth:`state` of its own, as
+        methods had before they had buffers, a method's steps are never captured.
         """
-        return {}
+        return self.state_dict()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take back what :meth:`state` gave; called after ``begin_task`` when a run is resumed."""
+        for name, tensor in state.items():
+            if "." not in name and name not in self._parameters:
+                self.register_buffer(name, tensor)  # of any shape: it may grow with the tasks
+        self.load_state_dict(state, strict=False)
 
 
-def bce(scores: Tensor, targets: Tensor) -> Tensor:
-    """Give binary cross-entropy on scores (n, c), mean over images and classes."""
-    return binary_cross_entropy_with_logits(scores, targets)
+def bce(logits: Tensor, targets: Tensor) -> Tensor:
+    """Returns binary cross-entropy on logits (n, c), mean over images and classes."""
+    return binary_cross_entropy_with_logits(logits, targets)
 
 
 def frozen_copy(model: Model) -> Model:

@@ -145,7 +145,7 @@ class ResizedCrop:
 
 
 @dataclass(frozen=True)
-class Preparation:
+class ImageTransform:
     """How a data set's images are varied for training and normalised always.
 
     ``mean`` and ``std`` are those of red, green and blue, on a scale from 0 to 1.
@@ -156,33 +156,24 @@ class Preparation:
     crop: PadCrop | ResizedCrop = PadCrop()
 
 
-CIFAR = Preparation((0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023))
-IMAGENET = Preparation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), ResizedCrop())
-SHAPES = Preparation((0.5, 0.5, 0.5), (0.36, 0.36, 0.36))
-PREPARATIONS: Mapping[str, Preparation] = MappingProxyType(
+CIFAR = ImageTransform((0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023))
+IMAGENET = ImageTransform((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), ResizedCrop())
+SHAPES = ImageTransform((0.5, 0.5, 0.5), (0.36, 0.36, 0.36))
+TRANSFORMS: Mapping[str, ImageTransform] = MappingProxyType(
     {"cifar": CIFAR, "imagenet": IMAGENET, "plain": SHAPES}
 )
 
 
-def preparation(name: str) -> Preparation:
-    """Give a preparation by name."""
+def find_transform(name: str) -> ImageTransform:
+    """Returns an image transform by name, which is the setting ``preparation``."""
     try:
-        return PREPARATIONS[name]
+        return TRANSFORMS[name]
     except KeyError:
-        raise unknown_name("preparation", name, PREPARATIONS) from None
-
-
-def draw(preparation: Preparation, n: int, random: np.random.Generator) -> Jitter:
-    """Draw how n images are varied.
-
-    >>> draw(CIFAR, 1000, np.random.default_rng(0))[128:256].place.shape
-    torch.Size([128, 2])
-    """
-    return preparation.crop.draw(n, random)
+        raise unknown_name("preparation", name, TRANSFORMS) from None
 
 
 def augment(
-    images: Tensor, jitter: Jitter, preparation: Preparation, *, compiled: bool = False
+    images: Tensor, jitter: Jitter, transform: ImageTransform, *, compiled: bool = False
 ) -> Tensor:
     """Give varied, normalised images (n, 3, h', w') of uint8 images (n, h, w, 3).
 
@@ -193,7 +184,7 @@ def augment(
     if len(jitter) != len(images):
         raise DataError(f"{len(images)} images but a jitter for {len(jitter)}: give one each")
     vary = _compiled_vary() if compiled else _vary
-    return vary(images, jitter, preparation.crop, _scale_and_shift(preparation, images.device))
+    return vary(images, jitter, transform.crop, _scale_and_shift(transform, images.device))
 
 
 def _vary(images: Tensor, jitter: Jitter, crop: PadCrop | ResizedCrop, linear: Tensor) -> Tensor:
@@ -205,15 +196,15 @@ def _compiled_vary() -> Callable[[Tensor, Jitter, PadCrop | ResizedCrop, Tensor]
     return torch.compile(_vary, dynamic=False)
 
 
-def prepare(images: Tensor, preparation: Preparation) -> Tensor:
+def for_evaluation(images: Tensor, transform: ImageTransform) -> Tensor:
     """Give normalised images (n, 3, h', w') of uint8 images (n, h, w, 3), as for evaluation.
 
-    >>> prepare(torch.full((1, 32, 32, 3), 255, dtype=torch.uint8), SHAPES).unique()
+    >>> for_evaluation(torch.full((1, 32, 32, 3), 255, dtype=torch.uint8), SHAPES).unique()
     tensor([1.3889])
     """
     _refuse_bad_images(images)
-    linear = _scale_and_shift(preparation, images.device)
-    return _normalised(preparation.crop.cut_for_evaluation(images), linear)
+    linear = _scale_and_shift(transform, images.device)
+    return _normalised(transform.crop.cut_for_evaluation(images), linear)
 
 
 def _normalised(pixels: Tensor, linear: Tensor) -> Tensor:
@@ -225,12 +216,12 @@ def _normalised(pixels: Tensor, linear: Tensor) -> Tensor:
 
 
 @cache
-def _scale_and_shift(preparation: Preparation, device: torch.device) -> Tensor:
+def _scale_and_shift(transform: ImageTransform, device: torch.device) -> Tensor:
     """Give 1 / (255 std) and -mean / std: (2, 3).
 
     Kept, because a CUDA graph may not copy from the host, and reads the same address for ever.
     """
-    mean, std = np.array(preparation.mean), np.array(preparation.std)
+    mean, std = np.array(transform.mean), np.array(transform.std)
     # A tensor made in inference mode could not be used in training later.
     with torch.inference_mode(False):
         return torch.tensor(

@@ -1,4 +1,4 @@
-"""Heads: features (n, d) in, one score for each seen class out.
+"""Heads: features (n, d) in, one logit for each seen class out.
 
 A checkpoint is restored in three steps: build the head as at the start, ``head.resize(*sizes)``
 with the ``sizes`` it had, ``load_state_dict``.
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from polarbear.base.errors import PolarbearError, unknown_name
-from polarbear.engine.generator import keyed
+from polarbear.engine.generator import generator_for
 
 
 class LinearHead(nn.Module):
@@ -33,7 +33,7 @@ class LinearHead(nn.Module):
     def __init__(self, features: int, classes: int, seed: int = 0) -> None:
         """Draw all rows; none is in use yet."""
         super().__init__()
-        random, bound = keyed(seed, "weights", 0), 1 / math.sqrt(features)
+        random, bound = generator_for(seed, "weights", 0), 1 / math.sqrt(features)
         self.weight = _parameter(random.normal(0, bound, (classes, features)))
         self.bias = _parameter(random.uniform(-bound, bound, classes))
         self.sizes = (0, 0)
@@ -58,7 +58,7 @@ class LinearHead(nn.Module):
         self.sizes = (old, new)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Give scores (n, seen) for features (n, d)."""
+        """Give logits (n, seen) for features (n, d)."""
         return functional.linear(features, self.weight[: self.seen], self.bias[: self.seen])
 
 
@@ -121,7 +121,7 @@ class CosineHead(nn.Module):
         return functional.linear(functional.normalize(features), rows)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Give scores (n, seen) for features (n, d)."""
+        """Give logits (n, seen) for features (n, d)."""
         return self.sigma * self.cosines(features)
 
     def _rows(self) -> Tensor:
@@ -129,7 +129,7 @@ class CosineHead(nn.Module):
 
     def _drawn(self, seen: int, count: int) -> nn.Parameter:
         bound = 1 / math.sqrt(self.features)
-        random = keyed(self.seed, "weights", seen)
+        random = generator_for(self.seed, "weights", seen)
         rows = _parameter(random.uniform(-bound, bound, (count, self.features)))
         return nn.Parameter(rows.detach().to(self.sigma))
 

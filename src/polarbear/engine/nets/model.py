@@ -1,4 +1,4 @@
-"""A network and the head that names classes."""
+"""A network and the head that predicts classes."""
 
 from collections.abc import Callable
 from functools import cache
@@ -11,19 +11,19 @@ from polarbear.engine.nets.fused import features as fused
 
 
 class Head(Protocol):
-    """Turns features into one score for each seen class."""
+    """Turns features into one logit for each seen class."""
 
     def grow(self, seen: int) -> None:
         """Make room for classes up to ``seen``."""
         ...
 
     def __call__(self, features: Tensor) -> Tensor:
-        """Give scores (n, seen) for features (n, d)."""
+        """Give logits (n, seen) for features (n, d)."""
         ...
 
 
 class Model(nn.Module):
-    """``backbone`` gives features (n, d), ``head`` scores (n, seen); a score over 0 is a yes."""
+    """``backbone`` gives features (n, d), ``head`` logits (n, seen); a logit over 0 is a yes."""
 
     def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
         """Join the two."""
@@ -47,9 +47,9 @@ class Model(nn.Module):
         return _call(self.backbone, images)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Give scores (n, seen) of images (n, 3, h, w)."""
-        scores: Tensor = self.head(self.features(images))
-        return scores
+        """Give logits (n, seen) of images (n, 3, h, w)."""
+        logits: Tensor = self.head(self.features(images))
+        return logits
 
 
 def weights_are_finite(model: nn.Module) -> Tensor:

@@ -1,4 +1,4 @@
-"""Networks: images (n, 3, h, w) in, features (n, d) out; a head turns those into scores.
+"""Networks: images (n, 3, h, w) in, features (n, d) out; a head turns those into logits.
 
 Any other network works by the dotted path of a factory, ``package.module:factory``: a function
 without arguments that gives an ``nn.Module`` whose ``out_features`` (or timm's ``num_features``)

@@ -1,55 +1,58 @@
-"""A pool of images and an epoch's plan on the device, where captured steps find their batches."""
+"""A training set and an epoch's plan on the device, where captured steps find their batches."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from polarbear.base.arrays import Ints
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.images.pixels import ResidentPixels
 from polarbear.engine.images.transform import Jitter, augment
+from polarbear.engine.task.epoch_plan import Beside, EpochPlan
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.training_set import Pool
 
 
 @dataclass(frozen=True, eq=False)
-class PoolBuffers:
-    """A pool on the device, and what an epoch does with it: order (m,), jitter of (m,) places."""
+class TrainingSetBuffers:
+    """A training set on the device, and what an epoch does with it: order (m,), jitter of (m,).
+
+    A whole step takes ``size`` images.
+    """
 
     rows: Tensor
     targets: Tensor
     replayed: Tensor
     order: Tensor
     jitter: Jitter
+    size: int
 
     @classmethod
-    def of(cls, pool: Pool, order: Ints, jitter: Jitter, device: torch.device) -> "PoolBuffers":
-        """Copy a pool to the device, with room for plans of this size."""
+    def of(cls, plan: EpochPlan | Beside, size: int, device: torch.device) -> "TrainingSetBuffers":
+        """Copy a plan's training set to the device, with room for plans of this size."""
         return cls(
-            torch.tensor(pool.rows, device=device),
-            torch.tensor(pool.targets, device=device),
-            torch.tensor(pool.replayed, device=device),
-            torch.tensor(order.ravel(), device=device),
-            jitter.to(device),
+            torch.tensor(plan.training_set.rows, device=device),
+            torch.tensor(plan.training_set.targets, device=device),
+            torch.tensor(plan.training_set.replayed, device=device),
+            torch.tensor(plan.order.ravel(), device=device),
+            plan.jitter.to(device),
+            size,
         )
 
-    def plan(self, order: Ints, jitter: Jitter) -> None:
-        """Take an epoch's order and jitter, in the order of this stream's work."""
-        self.order.copy_(torch.from_numpy(order.ravel()).pin_memory(), non_blocking=True)
-        self.jitter.place.copy_(jitter.place.pin_memory(), non_blocking=True)
-        self.jitter.flip.copy_(jitter.flip.pin_memory(), non_blocking=True)
+    def take(self, plan: EpochPlan | Beside) -> None:
+        """Take over an epoch's order and jitter, in the order of this stream's work."""
+        self.order.copy_(torch.from_numpy(plan.order.ravel()).pin_memory(), non_blocking=True)
+        self.jitter.place.copy_(plan.jitter.place.pin_memory(), non_blocking=True)
+        self.jitter.flip.copy_(plan.jitter.flip.pin_memory(), non_blocking=True)
 
-    def batch(self, start: Tensor, size: int, learner: Learner) -> Batch:
-        """Give the batch of ``size`` images at a cursor (a device number)."""
-        at = start + torch.arange(size, device=start.device)
+    def batch(self, step: Tensor, images: int, learner: Learner) -> Batch:
+        """Returns the batch of a step (a device number), whose ``images`` may be fewer than all."""
+        at = step * self.size + torch.arange(images, device=step.device)
         chosen = self.order[at]
-        pixels: ResidentPixels = learner.train_pixels  # type: ignore[assignment]
-        images = pixels.data[self.rows[chosen]]
-        jitter = Jitter(self.jitter.place[at], self.jitter.flip[at])
-        compiled = size == learner.model.compiled_batch
+        pixels = cast(ResidentPixels, learner.train_pixels).data[self.rows[chosen]]
+        compiled = images == learner.model.compiled_batch
         return Batch(
-            augment(images, jitter, learner.preparation, compiled=compiled),
+            augment(pixels, self.jitter[at], learner.transform, compiled=compiled),
             self.targets[chosen].float(),
             self.replayed[chosen],
         )

@@ -7,132 +7,150 @@ the device; a cursor there moves on by itself, so that an epoch needs no word fr
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from polarbear.base.arrays import Ints
+from polarbear.base.arrays import Floats
+from polarbear.benchmark.stream import View
+from polarbear.engine.contract.method import Method
 from polarbear.engine.images.pixels import ResidentPixels
-from polarbear.engine.images.transform import prepare
-from polarbear.engine.nets.model import Model, weights_are_finite
-from polarbear.engine.steps.buffers import PoolBuffers
-from polarbear.engine.steps.capturing import free_random_numbers, random_states, waiting_is_an_error
-from polarbear.engine.steps.method_tensors import MethodState
-from polarbear.engine.task.epoch_plan import Epoch
+from polarbear.engine.images.transform import for_evaluation
+from polarbear.engine.nets.model import weights_are_finite
+from polarbear.engine.steps.before import Before
+from polarbear.engine.steps.buffers import TrainingSetBuffers
+from polarbear.engine.steps.capturing import Capture, free_random_numbers, searching_for_kernels
+from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
+from polarbear.score.decide import Logits
 
+STEPS_A_TURN = 64  # captured steps queued before other runs have their turn
 WARM_UP = 2  # steps before the first capture, so that libraries have chosen their kernels
 
 
-@contextmanager
-def _searching_for_kernels() -> Iterator[None]:
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
-
-
-def can_graph(learner: Learner) -> bool:
+def can_capture(learner: Learner) -> bool:
     """Whether a learner's steps might be captured: on a GPU, with the data there."""
     resident = isinstance(learner.train_pixels, ResidentPixels)
     return learner.machine.device.type == "cuda" and resident
 
 
-class GraphedTask:
-    """The training steps and the validation of one task, captured.
+@dataclass(frozen=True, eq=False)
+class Graphs:
+    """A whole step, an epoch's last one of fewer images, and validation with what it finds out."""
+
+    full_step: torch.cuda.CUDAGraph | None
+    partial_step: torch.cuda.CUDAGraph | None
+    validation: torch.cuda.CUDAGraph
+    logits: Tensor
+    finite: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """What an epoch has come to, on the host."""
+
+    losses: Tensor
+    logits: Tensor
+    finite: Tensor
+
+
+class CapturedSteps:
+    """The training steps of one task, and its validation, captured.
 
     Built for the shapes of a task's first epoch; every epoch of the task has the same.
     """
 
     def __init__(
-        self, learner: Learner, optimiser: torch.optim.SGD, epoch: Epoch, valid_rows: Ints
+        self, learner: Learner, optimiser: torch.optim.SGD, plan: EpochPlan, valid: View
     ) -> None:
         """Allocate the buffers and capture."""
+        if type(learner.method).state is not Method.state:
+            raise RuntimeError(
+                "the method has a state() of its own, and a replay knows tensors that stay in "
+                "their places alone: use self.register_buffer(name, tensor) instead"
+            )
         self.learner, self.optimiser = learner, optimiser
-        self.device = learner.machine.device
-        self.size, self.images = learner.settings.batch_size, len(epoch.order)
-        self.pool = PoolBuffers.of(epoch.pool, epoch.order, epoch.jitter, self.device)
-        self.beside = self._beside(epoch)
-        self.step = torch.zeros((), dtype=torch.long, device=self.device)
-        self.losses = torch.zeros(self.steps, device=self.device)
-        self.valid_rows = torch.tensor(valid_rows, device=self.device)
+        self.device = device = learner.machine.device
+        self.images, self.steps, beside = len(plan.order), plan.steps, plan.beside
+        self.training_set = TrainingSetBuffers.of(plan, learner.settings.batch_size, device)
+        self.beside = (
+            None if beside is None else TrainingSetBuffers.of(beside, beside.order.shape[1], device)
+        )
+        self.step = torch.zeros((), dtype=torch.long, device=device)
+        self.losses = torch.zeros(self.steps, device=device)
+        self.valid_rows = torch.tensor(valid.rows, device=device)
         self.ended = False
         self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._make_momentum()
-        self._capture()
+        self.graphs = self._capture()
+        found = (self.losses, self.graphs.logits, self.graphs.finite)
+        self.results = Results(*(torch.empty_like(t, device="cpu").pin_memory() for t in found))
 
-    @property
-    def steps(self) -> int:
-        """Steps of an epoch."""
-        return -(-self.images // self.size)
+    def epoch(self, plan: EpochPlan, rate: float, first: int, losses: Floats) -> Iterator[int]:
+        """Queue the steps from ``first`` on; while the device works, so may other runs.
 
-    def start(self, epoch: Epoch, rate: float, first: int, losses: list[Tensor]) -> None:
-        """Hand over an epoch's plan, from step ``first`` on; ``losses`` are those before."""
-        if losses:
-            self.losses[:first] = torch.stack(losses)
-        self.pool.plan(epoch.order, epoch.jitter)
-        if self.beside is not None and epoch.beside is not None:
-            self.beside.plan(epoch.beside.order, epoch.beside.jitter)
+        A turn queues many steps, so that the device has work while another run has its turn.
+        """
+        self._start(plan, rate, first, losses)
+        for step in range(first, self.steps):
+            full = (step + 1) * self.training_set.size <= self.images
+            graph = self.graphs.full_step if full else self.graphs.partial_step
+            cast(torch.cuda.CUDAGraph, graph).replay()
+            if (step + 1) % STEPS_A_TURN == 0 and step + 1 < self.steps:
+                yield step + 1
+        self._queue_end()
+        yield self.steps
+        while not self.done.query():  # type: ignore[no-untyped-call]
+            yield self.steps
+
+    def _start(self, plan: EpochPlan, rate: float, first: int, losses: Floats) -> None:
+        self.losses[:first].copy_(torch.from_numpy(losses[:first]))
+        self.training_set.take(plan)
+        if self.beside is not None and plan.beside is not None:
+            self.beside.take(plan.beside)
         self.step.fill_(first)
         self.ended = False
         for group in self.optimiser.param_groups:
             group["lr"].fill_(rate)
 
-    def queue_step(self, number: int) -> None:
-        """Queue one step; nothing is waited for."""
-        full = (number + 1) * self.size <= self.images
-        graph = self.full_step if full else self.partial_step
-        cast(torch.cuda.CUDAGraph, graph).replay()
-
-    def queue_end(self) -> None:
+    def _queue_end(self) -> None:
         """Queue the epoch's validation and the way of its results to the host."""
-        self.validation.replay()
-        self.host_losses.copy_(self.losses, non_blocking=True)
-        self.host_scores.copy_(self.scores, non_blocking=True)
-        self.host_finite.copy_(self.finite, non_blocking=True)
+        graphs, results = self.graphs, self.results
+        graphs.validation.replay()
+        results.losses.copy_(self.losses, non_blocking=True)
+        results.logits.copy_(graphs.logits, non_blocking=True)
+        results.finite.copy_(graphs.finite, non_blocking=True)
         self.done.record(torch.cuda.current_stream(self.device))
         self.ended = True
 
-    def has_ended(self) -> bool:
-        """Whether the device has come to the end of the epoch; asks without waiting."""
-        return bool(self.done.query())  # type: ignore[no-untyped-call]
-
-    def loss_values(self, steps: int) -> NDArray[np.float64]:
-        """Give the losses of the epoch's first steps: (steps,)."""
+    def loss_values(self, steps: int) -> Floats:
+        """Returns the losses of the epoch's first steps: (steps,)."""
         if self.ended:
             self.done.synchronize()
-            return self.host_losses.numpy()[:steps].astype(np.float64)
+            return self.results.losses.numpy()[:steps].astype(np.float64)
         return self.losses[:steps].double().cpu().numpy()
 
-    def validation_scores(self) -> NDArray[np.float32]:
-        """Give the model's scores on the validation images after the epoch: (v, seen)."""
+    def validation_logits(self) -> Logits:
+        """Returns the model's logits on the validation images after the epoch: (v, seen)."""
         self.done.synchronize()
-        return self.host_scores.numpy().copy()
+        return self.results.logits.numpy().copy()
 
     def weights_are_finite(self) -> bool:
-        """Whether every weight was a number when the epoch ended."""
+        """Whether every weight is a number, or was when the epoch ended."""
+        if not self.ended:
+            return bool(weights_are_finite(self.learner.model))
         self.done.synchronize()
-        return bool(self.host_finite)
+        return bool(self.results.finite)
 
     def close(self) -> None:
         """Free the graphs, before what they point to goes."""
         torch.cuda.synchronize(self.device)
-        for graph in (self.full_step, self.partial_step, self.validation):
+        for graph in (self.graphs.full_step, self.graphs.partial_step, self.graphs.validation):
             if graph is not None:
                 graph.reset()
-
-    def _beside(self, epoch: Epoch) -> PoolBuffers | None:
-        if epoch.beside is None:
-            return None
-        beside = epoch.beside
-        self.beside_size = beside.order.shape[1]
-        return PoolBuffers.of(beside.pool, beside.order, beside.jitter, self.device)
 
     def _make_momentum(self) -> None:
         """Start momentum at 0: equal to starting it with the first gradient, but capturable."""
@@ -143,88 +161,41 @@ class GraphedTask:
                 if state.get("momentum_buffer") is None:
                     state["momentum_buffer"] = torch.zeros_like(parameter)
 
-    def _capture(self) -> None:
+    def _capture(self) -> Graphs:
         """Capture the three graphs and leave every weight as it was, even where that fails."""
-        before = self._snapshot()
+        before = Before.of(self.learner, self.optimiser)
         outer = torch.cuda.current_stream(self.device)
         try:
             # A capture that fails may leave its stream behind as the current one.
             with torch.cuda.stream(outer):
-                self._capture_graphs(_capturable(outer))
+                pool = torch.cuda.graph_pool_handle()
+                return self._graphs(Capture(before, self.step, _capturable(outer), pool))
         except RuntimeError:
             free_random_numbers(self.device)
             raise
         finally:
             outer.synchronize()
-            self._put_back(before)
+            before.put_back()
 
-    def _capture_graphs(self, side: Any) -> None:
-        pool = torch.cuda.graph_pool_handle()
-        full, rest = self.images >= self.size, self.images % self.size
-        # A search for the fastest kernels pays for the shape of nearly all steps alone.
-        with _searching_for_kernels():
-            self.full_step = self._step_graph(self.size, side, pool, WARM_UP) if full else None
-        warm_up = 1 if full else WARM_UP
-        self.partial_step = self._step_graph(rest, side, pool, warm_up) if rest else None
-        self.validation = self._graph(self._validate, side, pool, 1)
-        self.host_losses = torch.empty_like(self.losses, device="cpu").pin_memory()
-        self.host_scores = torch.empty_like(self.scores, device="cpu").pin_memory()
-        self.host_finite = torch.empty_like(self.finite, device="cpu").pin_memory()
+    def _graphs(self, capture: Capture) -> Graphs:
+        full_step = partial_step = None
+        size = self.training_set.size
+        if self.images >= size:
+            # A search for the fastest kernels pays for the shape of nearly all steps alone.
+            with searching_for_kernels():
+                full_step, _ = capture.graph(lambda: self._train(size), WARM_UP)
+        if rest := self.images % size:
+            warm_up = 1 if full_step else WARM_UP
+            partial_step, _ = capture.graph(lambda: self._train(rest), warm_up)
+        validation, (logits, finite) = capture.graph(self._validate, 1)
+        return Graphs(full_step, partial_step, validation, logits, finite)
 
-    def _step_graph(self, size: int, side: Any, pool: Any, warm_up: int) -> torch.cuda.CUDAGraph:
-        return self._graph(lambda: self._train(size), side, pool, warm_up)
-
-    def _graph(self, work: Any, side: Any, pool: Any, warm_up: int) -> torch.cuda.CUDAGraph:
-        outer = torch.cuda.current_stream(self.device)
-        side.wait_stream(outer)
-        try:
-            with torch.cuda.stream(side):
-                for _ in range(warm_up - 1):
-                    self._try(work)
-                self._refuse_what_replays_wrongly(work)
-                self.optimiser.zero_grad(set_to_none=True)
-        finally:
-            outer.wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        # Other runs of a fleet go on while this one is captured: only this thread's work counts.
-        with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
-            work()
-        return graph
-
-    def _try(self, work: Any) -> None:
-        self.step.zero_()
-        work()
-
-    def _refuse_what_replays_wrongly(self, work: Any) -> None:
-        """Do the work once more and see what it leaves behind, before it is captured.
-
-        A replay repeats the arithmetic on the same addresses, and no line of Python: numbers would
-        be drawn without the step's seed, or once for all, and a new tensor would stay unknown.
-        """
-        with self.learner.machine.seeded(0):
-            drawn = random_states(self.device)
-            with waiting_is_an_error(self.device):
-                self._try(work)
-            if drawn != random_states(self.device):
-                raise RuntimeError("a step draws random numbers")
-        now = [tensor.data_ptr() for tensor in self._tensors()]
-        if now != [tensor.data_ptr() for tensor in self.tensors_before]:
-            raise RuntimeError("a step puts new tensors in the place of weights or buffers")
-        if not self.method_before.can_be_replayed(self.learner.method):
-            raise RuntimeError(
-                "the method changes what a replay would not: tensors of its own must stay in "
-                "their places on the device"
-            )
-
-    def _train(self, size: int) -> None:
-        learner = self.learner
+    def _train(self, images: int) -> None:
+        learner, beside = self.learner, self.beside
         learner.model.train()
         self.optimiser.zero_grad(set_to_none=True)
-        batch = self.pool.batch(self.step * self.size, size, learner)
-        reference = None
-        if self.beside is not None:
-            at = self.step * self.beside_size
-            reference = self.beside.batch(at, self.beside_size, learner)
+        batch = self.training_set.batch(self.step, images, learner)
+        reference = None if beside is None else beside.batch(self.step, beside.size, learner)
         with learner.machine.autocast():
             loss = learner.method.backward(batch, reference)
         self.optimiser.step()
@@ -232,55 +203,23 @@ class GraphedTask:
         self.step += 1
 
     @torch.no_grad()
-    def _validate(self) -> None:
+    def _validate(self) -> tuple[Tensor, Tensor]:
+        """Returns logits (v, seen), and whether all weights are finite."""
         learner = self.learner
         learner.model.eval()
-        pixels: ResidentPixels = learner.train_pixels  # type: ignore[assignment]
+        pixels = cast(ResidentPixels, learner.train_pixels).data
         parts = []
         # No rows would be split into one part of none.
         chosen = torch.split(self.valid_rows, learner.at_once) if len(self.valid_rows) else ()
         for rows in chosen:
             with learner.machine.autocast():
-                parts.append(learner.model(prepare(pixels.data[rows], learner.preparation)).float())
-        self.scores = torch.cat(parts) if parts else torch.zeros((0, 0), device=self.device)
-        self.finite = weights_are_finite(learner.model)
-
-    @torch.no_grad()
-    def _snapshot(self) -> list[Tensor]:
-        """Copy all that the steps before a capture change.
-
-        Copies that know what they were copied from would keep the places where gradients are
-        summed, and with them this stream: a capture on another one would not be allowed there.
-        """
-        self.method_before = MethodState.of(self.learner.method, self.device)
-        self.tensors_before = self._tensors()
-        modules = [module for model in self._models() for module in model.modules()]
-        self.buffers_before = [(module, dict(module._buffers)) for module in modules]
-        return [tensor.clone() for tensor in self.tensors_before]
-
-    def _put_back(self, before: list[Tensor]) -> None:
-        # A step may have put others in the place of buffers, of another shape, or one more.
-        for module, buffers in self.buffers_before:
-            module._buffers.clear()
-            module._buffers.update(buffers)
-        with torch.no_grad():
-            for tensor, was in zip(self.tensors_before, before, strict=True):
-                tensor.copy_(was)
-            self.method_before.put_back(self.learner.method)
-        self.losses.zero_()
-
-    def _tensors(self) -> list[Tensor]:
-        groups = self.optimiser.param_groups
-        momentum = [self.optimiser.state[p]["momentum_buffer"] for g in groups for p in g["params"]]
-        return [t for m in self._models() for t in (*m.parameters(), *m.buffers())] + momentum
-
-    def _models(self) -> list[Model]:
-        teacher = self.learner.method.teacher
-        return [self.learner.model] if teacher is None else [self.learner.model, teacher]
+                parts.append(learner.model(for_evaluation(pixels[rows], learner.transform)).float())
+        logits = torch.cat(parts) if parts else torch.zeros((0, 0), device=self.device)
+        return logits, weights_are_finite(learner.model)
 
 
 def _capturable(stream: Any) -> Any:
-    """Give a run's own stream, or another for the default one, which cannot be captured.
+    """Returns a run's own stream, or another for the default one, which cannot be captured.
 
     Its own, because libraries have one workspace a stream: graphs of two runs that were captured
     on the same stream would write into the same one at the same time.

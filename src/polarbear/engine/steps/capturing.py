@@ -1,13 +1,83 @@
-"""What the process and PyTorch need around a capture: waits, and random numbers."""
+"""How work is captured as a CUDA graph, and what PyTorch needs around it."""
 
 import pickle
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from polarbear.engine.steps.before import Before
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """Captures work on ``stream`` into one pool of memory, after it has been tried out there.
+
+    ``step`` is the cursor that the work moves on.
+    """
+
+    before: Before
+    step: Tensor
+    stream: Any
+    pool: Any
+
+    def graph(self, work: Callable[[], Any], warm_up: int) -> tuple[torch.cuda.CUDAGraph, Any]:
+        """Returns the graph of the work, and what the work returned while it was captured."""
+        outer = torch.cuda.current_stream(self.step.device)
+        self.stream.wait_stream(outer)
+        try:
+            with torch.cuda.stream(self.stream):
+                for _ in range(warm_up - 1):
+                    self._try(work)
+                self._refuse_what_replays_wrongly(work)
+                self.before.optimiser.zero_grad(set_to_none=True)
+        finally:
+            outer.wait_stream(self.stream)
+        graph = torch.cuda.CUDAGraph()
+        # Other runs of a fleet go on while this one is captured: only this thread's work counts.
+        mode = {"pool": self.pool, "stream": self.stream, "capture_error_mode": "thread_local"}
+        with torch.cuda.graph(graph, **mode):
+            found = work()
+        return graph, found
+
+    def _try(self, work: Callable[[], Any]) -> None:
+        self.step.zero_()
+        work()
+
+    def _refuse_what_replays_wrongly(self, work: Callable[[], Any]) -> None:
+        """Do the work once more and see what it leaves behind, before it is captured.
+
+        A replay repeats the arithmetic on the same addresses, and no line of Python: numbers would
+        be drawn without the step's seed, or once for all, and a new tensor would stay unknown.
+        """
+        device = self.step.device
+        with self.before.learner.machine.seeded(0):
+            drawn = random_states(device)
+            with waiting_is_an_error(device):
+                self._try(work)
+            if drawn != random_states(device):
+                raise RuntimeError("a step draws random numbers")
+        if not self.before.are_in_place():
+            raise RuntimeError(
+                "a step puts new tensors in the place of weights or buffers: change them in place"
+            )
+
+
+@contextmanager
+def searching_for_kernels() -> Iterator[None]:
+    """Let cuDNN try out its kernels for each shape and take the fastest."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 @contextmanager

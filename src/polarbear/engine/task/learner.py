@@ -1,4 +1,4 @@
-"""A model, its method and its memory, as they stand at one moment of a stream."""
+"""A model, its method and its memory, as they stand at one place in a stream."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from polarbear.base.arrays import Ints
 from polarbear.benchmark.stream import Task, View
-from polarbear.engine.contract.batch import Moment
+from polarbear.engine.contract.batch import TaskContext
 from polarbear.engine.contract.method import Method
-from polarbear.engine.generator import keyed
+from polarbear.engine.generator import generator_for
 from polarbear.engine.images.pixels import Pixels, split_rows
-from polarbear.engine.images.transform import Preparation, prepare
+from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.model import Model
-from polarbear.engine.task.replay_memory import Memory, herding, random_choice
+from polarbear.engine.task.replay_memory import ReplayMemory, herding, random_choice
 from polarbear.settings.settings import Settings
 
 PREDICT_AT_ONCE = 512  # images; more at a time are no faster on a CPU
@@ -30,10 +30,10 @@ class Learner:
 
     settings: Settings
     machine: Machine
-    preparation: Preparation
+    transform: ImageTransform
     model: Model
     method: Method
-    memory: Memory
+    memory: ReplayMemory
     train_pixels: Pixels
     test_pixels: Pixels
 
@@ -43,17 +43,17 @@ class Learner:
         on_gpu = self.machine.device.type == "cuda"
         return PREDICT_AT_ONCE_ON_GPU if on_gpu else PREDICT_AT_ONCE
 
-    def moment(self, task: Task) -> Moment:
+    def context(self, task: Task) -> TaskContext:
         """Give a method its place in the stream and its look-ups."""
-        return Moment(
+        return TaskContext(
             task=task.index,
             old=task.new.start,
             seen=task.new.stop,
             class_images=lambda column, limit: self._class_images(task, column, limit),
         )
 
-    def scores(self, view: View) -> NDArray[np.float32]:
-        """Give the model's scores (n, seen) for the images of a view, each looked at once."""
+    def logits(self, view: View) -> NDArray[np.float32]:
+        """Give the model's logits (n, seen) for the images of a view, each looked at once."""
         pixels = self.train_pixels if view.split == "train" else self.test_pixels
         return self._in_evaluation(self.model, pixels, view.rows)
 
@@ -72,7 +72,7 @@ class Learner:
 
     def _selection(self, task: Task) -> Callable[[int, Ints, int], Ints]:
         def at_random(column: int, rows: Ints, count: int) -> Ints:
-            random = keyed(self.settings.seed, "memory", task.index, column)
+            random = generator_for(self.settings.seed, "memory", task.index, column)
             return random_choice(rows, count, random)
 
         def by_herding(column: int, rows: Ints, count: int) -> Ints:
@@ -84,10 +84,10 @@ class Learner:
     def _class_images(self, task: Task, column: int, limit: int | None) -> Tensor:
         rows = task.train.rows[task.train.targets[:, column]]
         if limit is not None and len(rows) > limit:
-            random = keyed(self.settings.seed, "look-up", task.index, column)
+            random = generator_for(self.settings.seed, "look-up", task.index, column)
             rows = random_choice(rows, limit, random)
         (images,) = self.train_pixels.batches([rows])
-        return prepare(images, self.preparation)
+        return for_evaluation(images, self.transform)
 
     @torch.no_grad()
     def _in_evaluation(
@@ -97,7 +97,7 @@ class Learner:
         parts: list[Tensor] = []
         for images in pixels.batches(split_rows(rows, self.at_once)):
             with self.machine.autocast():
-                parts.append(function(prepare(images, self.preparation)).float())
+                parts.append(function(for_evaluation(images, self.transform)).float())
         found: NDArray[np.float32] = (
             torch.cat(parts).cpu().numpy() if parts else np.empty((0, 0), np.float32)
         )

@@ -35,7 +35,7 @@ class ClassList:
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class ReplayMemory:
     """One list of stored images a class, in the order of arrival.
 
     Rows number the training file, so pixels are never copied. The same row can be in two lists,
@@ -43,7 +43,7 @@ class Memory:
 
     >>> from polarbear.named.registry import load
     >>> task = load("iirc-shapes")[0]
-    >>> memory = Memory().add(task, lambda column, rows, count: rows[:count], per_class=20)
+    >>> memory = ReplayMemory().add(task, lambda column, rows, count: rows[:count], per_class=20)
     >>> len(memory), memory.targets(seen=len(task.seen) + 5).sum(axis=1).tolist() == [1] * 20 * 6
     (120, True)
     """
@@ -60,7 +60,7 @@ class Memory:
         select: Select,
         per_class: int | None = None,
         total: int | None = None,
-    ) -> "Memory":
+    ) -> "ReplayMemory":
         """Give a memory that also holds images of a task's classes.
 
         ``per_class`` limits every list; ``total`` replaces it by an equal share for each seen
@@ -71,7 +71,7 @@ class Memory:
         columns = range(task.new.start, task.new.stop)
         new = tuple(_choose(task, column, select, count) for column in columns)
         old = self.lists if count is None else tuple(one.cut(count) for one in self.lists)
-        return Memory(old + new)
+        return ReplayMemory(old + new)
 
     @cached_property
     def rows(self) -> Ints:
@@ -112,7 +112,7 @@ class Memory:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Memory":
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "ReplayMemory":
         """Build from the arrays of :meth:`to_arrays`."""
         missing = _ARRAYS - arrays.keys()
         if missing:
@@ -186,7 +186,7 @@ def _share(per_class: int | None, total: int | None, seen: int) -> int | None:
     return per_class if total is None else math.ceil(total / seen)
 
 
-def _refuse_known_classes(memory: Memory, task: Task) -> None:
+def _refuse_known_classes(memory: ReplayMemory, task: Task) -> None:
     known = {one.column for one in memory.lists}
     for column, name in zip(range(task.new.start, task.new.stop), task.classes, strict=True):
         if column in known:

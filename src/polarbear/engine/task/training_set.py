@@ -6,11 +6,12 @@ import numpy as np
 
 from polarbear.base.arrays import Bools, Ints
 from polarbear.benchmark.stream import Stream, View
-from polarbear.engine.task.replay_memory import Memory
+from polarbear.engine.contract.method import Method
+from polarbear.engine.task.replay_memory import ReplayMemory
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class TrainingSet:
     """Training rows (n,), their labels (n, seen), and which come from memory (n,)."""
 
     rows: Ints
@@ -18,7 +19,7 @@ class Pool:
     replayed: Bools
 
     @classmethod
-    def of(cls, view: View, memory: Memory | None = None) -> "Pool":
+    def of(cls, view: View, memory: ReplayMemory | None = None) -> "TrainingSet":
         """Join a view and a memory, whose stored labels say nothing about later classes."""
         if memory is None or not len(memory.rows):
             return cls(view.rows, view.targets, np.zeros(len(view), dtype=bool))
@@ -30,7 +31,7 @@ class Pool:
         )
 
     @classmethod
-    def of_memory(cls, memory: Memory, seen: int) -> "Pool":
+    def of_memory(cls, memory: ReplayMemory, seen: int) -> "TrainingSet":
         """Give the memory alone."""
         return cls(memory.rows, memory.targets(seen), np.ones(len(memory.rows), dtype=bool))
 
@@ -38,16 +39,35 @@ class Pool:
         """Count the images of an epoch."""
         return len(self.rows)
 
-    def take(self, index: Ints) -> "Pool":
+    def take(self, index: Ints) -> "TrainingSet":
         """Give some of it, in another order."""
-        return Pool(self.rows[index], self.targets[index], self.replayed[index])
+        return TrainingSet(self.rows[index], self.targets[index], self.replayed[index])
+
+
+@dataclass(frozen=True, eq=False)
+class TaskImages:
+    """What a task trains on, what its steps' memory batches are drawn from, if any, and validates.
+
+    The same in every epoch.
+    """
+
+    training_set: TrainingSet
+    reference: TrainingSet | None
+    valid: View
+
+    @classmethod
+    def of(cls, stream: Stream, task: int, method: Method, memory: ReplayMemory) -> "TaskImages":
+        """Gather a task's images, or those of the union so far with complete labels."""
+        view = training_view(stream, task, method.complete)
+        mixed = memory if method.replay == "mixed" else None
+        beside = method.replay == "reference" and len(memory) > 0
+        return cls(
+            TrainingSet.of(view, mixed),
+            TrainingSet.of_memory(memory, len(view.classes)) if beside else None,
+            stream.valid(after=task) if method.complete else stream[task].valid,
+        )
 
 
 def training_view(stream: Stream, task: int, complete: bool) -> View:
-    """Give what a learner trains on: the task, or the union so far with complete labels."""
+    """Returns what a learner trains on: the task, or the union so far with complete labels."""
     return stream.train(after=task) if complete else stream[task].train
-
-
-def validation_view(stream: Stream, task: int, complete: bool) -> View:
-    """Give what a learner is validated on while it trains, likewise."""
-    return stream.valid(after=task) if complete else stream[task].valid

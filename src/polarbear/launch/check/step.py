@@ -70,8 +70,8 @@ def _check_gradients(learner: Learner) -> Iterator[Complaint]:
             yield f"the gradient of {name} is no number"
         if _future(learner, name, gradient).any():
             yield (
-                f"{name} gets a gradient for classes of the future: use the scores (n, seen) "
-                "that self.model gives, or the rows [:self.moment.seen] alone"
+                f"{name} gets a gradient for classes of the future: use the logits (n, seen) "
+                "that self.model gives, or the rows [:self.context.seen] alone"
             )
 
 
@@ -79,7 +79,7 @@ def _future(learner: Learner, name: str, gradient: Tensor) -> Tensor:
     """Give the part of a gradient that belongs to classes still to come, if it has any."""
     rows = len(getattr(learner.model.head, "weight", ()))
     by_class = name.startswith("head.") and gradient.dim() > 0 and len(gradient) == rows
-    return gradient[learner.method.moment.seen :] if by_class else gradient.new_empty(0)
+    return gradient[learner.method.context.seen :] if by_class else gradient.new_empty(0)
 
 
 def _check_batch(batch: Batch, before: list[Tensor]) -> Iterator[Complaint]:

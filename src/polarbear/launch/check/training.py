@@ -16,22 +16,22 @@ from polarbear.benchmark.stream import Stream
 from polarbear.data.shapes import shapes
 from polarbear.engine.contract.method import Method
 from polarbear.engine.images.pixels import place_pixels
-from polarbear.engine.images.transform import preparation
+from polarbear.engine.images.transform import find_transform
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.heads import build_head
 from polarbear.engine.nets.model import Model
 from polarbear.engine.nets.networks import build_backbone, feature_width
-from polarbear.engine.task.epoch_plan import Epoch
+from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.replay_memory import Memory
-from polarbear.engine.task.training_set import Pool, training_view
+from polarbear.engine.task.replay_memory import ReplayMemory
+from polarbear.engine.task.training_set import TrainingSet
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch import checkpoint
-from polarbear.launch import snapshot as state
 from polarbear.launch.check.notes import Notes
 from polarbear.launch.check.step import check_step
+from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.named.registry import find
-from polarbear.score.decide import Scores
+from polarbear.score.decide import Logits
 from polarbear.settings.settings import Settings
 
 PLACES = ("in the first task", "in a later task")
@@ -39,11 +39,11 @@ WHOLE = "a whole batch"
 
 
 class Answers:
-    """A recorder that keeps the scores on test images after each task."""
+    """A recorder that keeps the logits of test images after each task."""
 
     def __init__(self) -> None:
         """Begin with none."""
-        self.after: dict[int, Scores] = {}
+        self.after: dict[int, Logits] = {}
 
     def epoch(self, record: Any) -> None:
         """Pass over it."""
@@ -51,9 +51,9 @@ class Answers:
     def scores(self, record: Any) -> None:
         """Pass over it."""
 
-    def answers(self, after: int, predictions: Bools, scores: Scores) -> None:
-        """Keep the scores."""
-        self.after[after] = scores
+    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
+        """Keep the logits."""
+        self.after[after] = logits
 
 
 def check_training(method: type[Method], options: Any = None) -> tuple[Finding, ...]:
@@ -104,32 +104,24 @@ def _check_constructor(method: type[Method], options: Any, notes: Notes) -> None
 
 def _check_steps(trainer: Trainer, place: str, notes: Notes) -> None:
     learner, where = trainer.learner, (trainer.progress.task, 1)
-    reference = _memory(trainer) if learner.method.replay == "reference" else None
-    for what, pool in _pools(trainer):
+    for what, images in _few_images(trainer):
         with notes.at(f"{place}, {what}"):
-            batch, beside = next(iter(Epoch.plan(learner, pool, reference, where).batches()))
+            plan = EpochPlan.plan(learner, images, trainer.images.reference, where)
+            batch, beside = next(iter(plan.batches()))
             for complaint in check_step(learner, batch, beside):
                 notes.add(complaint, f"{place}, {what}")
 
 
-def _pools(trainer: Trainer) -> Iterator[tuple[str, Pool]]:
+def _few_images(trainer: Trainer) -> Iterator[tuple[str, TrainingSet]]:
     """Give images for a whole batch and for the smallest ones an epoch can end with."""
-    learner = trainer.learner
-    mixed = learner.memory if learner.method.replay == "mixed" else None
-    view = training_view(trainer.stream, trainer.progress.task, learner.method.complete)
-    pool = Pool.of(view, mixed)
-    own, stored = np.flatnonzero(~pool.replayed), np.flatnonzero(pool.replayed)
+    images = trainer.images.training_set
+    own, stored = np.flatnonzero(~images.replayed), np.flatnonzero(images.replayed)
     half = trainer.settings.batch_size // 2
-    yield WHOLE, pool.take(np.concatenate([own[-half:], stored[:half]]))
-    yield "two images of the task", pool.take(own[:2])
-    yield "one image of the task", pool.take(own[:1])
+    yield WHOLE, images.take(np.concatenate([own[-half:], stored[:half]]))
+    yield "two images of the task", images.take(own[:2])
+    yield "one image of the task", images.take(own[:1])
     if len(stored):
-        yield "one image from memory", pool.take(stored[:1])
-
-
-def _memory(trainer: Trainer) -> Pool | None:
-    memory, seen = trainer.learner.memory, trainer.learner.method.moment.seen
-    return Pool.of_memory(memory, seen) if len(memory) else None
+        yield "one image from memory", images.take(stored[:1])
 
 
 def _check_resume(method: type[Method], options: Any, notes: Notes) -> None:
@@ -144,16 +136,16 @@ def _check_resume(method: type[Method], options: Any, notes: Notes) -> None:
             _restore(again, path)
             for _ in again.steps():
                 pass
-            for after, scores in resumed.after.items():
-                if not np.array_equal(scores, unbroken.after[after]):
+            for after, logits in resumed.after.items():
+                if not np.array_equal(logits, unbroken.after[after]):
                     notes.add(_FORGETS, place)
                     break
 
 
 _FORGETS = (
     "a run that goes on from a checkpoint ends with other scores. A checkpoint holds the model, "
-    "the teacher and the memory: what else the method must remember belongs to the model, "
-    "model.register_buffer(name, tensor) in __init__, or must be worked out again in begin_task"
+    "the teacher and the memory: what else the method must remember belongs into a buffer, "
+    "self.register_buffer(name, tensor) in __init__, or must be worked out again in begin_task"
 )
 
 
@@ -166,7 +158,7 @@ def _save_on_the_way(trainer: Trainer, folder: Path) -> dict[str, Path]:
         if place and place not in saved:
             saved[place] = folder / str(len(saved))
             saved[place].mkdir()
-            checkpoint.save(saved[place], 1, state.capture(trainer))
+            checkpoint.save(saved[place], 1, take_snapshot(trainer))
     return saved
 
 
@@ -180,7 +172,7 @@ def _name(progress: Progress, last: int) -> str | None:
 
 def _restore(trainer: Trainer, folder: Path) -> None:
     _, saved = next(checkpoint.from_newest(folder))
-    state.restore(trainer, saved)
+    restore(trainer, saved)
 
 
 def _before_task(method: type[Method], options: Any, task: int) -> Trainer:
@@ -217,7 +209,7 @@ def _learner(method: type[Method], options: Any) -> Learner:
     machine.place(model)
     made = method(model, options)
     pixels = [place_pixels(stream.images(file), machine.device) for file in ("train", "test")]
-    return Learner(settings, machine, preparation("plain"), model, made, Memory(), *pixels)
+    return Learner(settings, machine, find_transform("plain"), model, made, ReplayMemory(), *pixels)
 
 
 @cache

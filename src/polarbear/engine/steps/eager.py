@@ -1,0 +1,63 @@
+"""A task's steps one by one, each launched by the host: on any device, with any method."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polarbear.base.arrays import Floats
+from polarbear.benchmark.stream import View
+from polarbear.engine.contract.batch import Batch
+from polarbear.engine.generator import generator_for
+from polarbear.engine.nets.model import weights_are_finite
+from polarbear.engine.task.epoch_plan import EpochPlan
+from polarbear.engine.task.learner import Learner
+from polarbear.score.decide import Logits
+
+
+class EagerSteps:
+    """The training steps of one task, and its validation, one by one."""
+
+    def __init__(self, learner: Learner, optimiser: torch.optim.SGD, valid: View) -> None:
+        """Stand before an epoch."""
+        self.learner, self.optimiser, self.valid = learner, optimiser, valid
+        self._before: Floats = np.empty(0)
+        self._losses: list[Tensor] = []  # on the device: to ask for one would be to wait
+
+    def epoch(self, plan: EpochPlan, rate: float, first: int, losses: Floats) -> Iterator[int]:
+        """Train from step ``first`` on, with a pause after every step."""
+        self._before, self._losses = losses, []
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        for step, (batch, reference) in enumerate(plan.batches(first), start=first):
+            seed = generator_for(self.learner.settings.seed, "dropout", *plan.place, step)
+            self._losses.append(self._step(batch, reference, int(seed.integers(2**63))))
+            yield step + 1
+
+    def _step(self, batch: Batch, reference: Batch | None, seed: int) -> Tensor:
+        machine = self.learner.machine
+        self.learner.model.train()
+        self.optimiser.zero_grad(set_to_none=True)
+        with machine.seeded(seed), machine.autocast():
+            loss = self.learner.method.backward(batch, reference)
+        self.optimiser.step()
+        return loss
+
+    def loss_values(self, steps: int) -> Floats:
+        """Returns the losses of the epoch's first steps: (steps,)."""
+        if not self._losses:
+            return self._before[:steps]
+        new = torch.stack(self._losses).double().cpu().numpy()
+        return np.concatenate([self._before, new])[:steps]
+
+    def validation_logits(self) -> Logits:
+        """Returns the model's logits on the validation images: (v, seen)."""
+        return self.learner.logits(self.valid)
+
+    def weights_are_finite(self) -> bool:
+        """Whether every weight is a number."""
+        return bool(weights_are_finite(self.learner.model))
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,36 @@
+"""What the trainer asks of a task's steps, whichever way they are done."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from polarbear.base.arrays import Floats
+from polarbear.engine.task.epoch_plan import EpochPlan
+from polarbear.score.decide import Logits
+
+
+class Steps(Protocol):
+    """The training steps of one task, and its validation: eager, or captured as CUDA graphs."""
+
+    def epoch(self, plan: EpochPlan, rate: float, first: int, losses: Floats) -> Iterator[int]:
+        """Train from step ``first`` on; ``losses`` (first,) are those of the steps before.
+
+        Yields how many steps the epoch has taken wherever the run may be left for a while, the
+        same number again while nothing but the device is at work.
+        """
+        ...
+
+    def loss_values(self, steps: int) -> Floats:
+        """Returns the losses of the epoch's first steps: (steps,)."""
+        ...
+
+    def validation_logits(self) -> Logits:
+        """Returns the model's logits on the validation images after the epoch: (v, seen)."""
+        ...
+
+    def weights_are_finite(self) -> bool:
+        """Whether every weight is a number."""
+        ...
+
+    def close(self) -> None:
+        """Free what the task's steps hold on the device."""
+        ...
