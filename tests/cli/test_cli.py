@@ -229,7 +229,7 @@ def test_brackets_in_names_are_shown(output, monkeypatch) -> None:
         orders=lambda: (polarbear.Schedule.of([["car [old]"], ["[b]taxi", "van"]]),),
         open_source=lambda root, hierarchy: no_data(),
     )
-    monkeypatch.setitem(sys.modules["polarbear.benchmarks"]._REGISTRY, "mine", mine)
+    monkeypatch.setitem(sys.modules["polarbear.named.registry"]._REGISTRY, "mine", mine)
     text = output("describe", "mine")
     assert "car [old] (2)" in text
     assert "[b]taxi, van" in text
