@@ -444,7 +444,7 @@ def stop_at(step: int, number: int = signal.SIGTERM) -> Any:
     return on_step
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_at_the_next_step_with_a_checkpoint(
     tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -481,6 +481,47 @@ def test_a_second_ctrl_c_does_not_wait_for_the_step() -> None:
         assert stop.is_set()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+def test_sighup_stays_ignored_under_nohup() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signal() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.is_set()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+TWO_SIGNALS = """
+import os, signal, sys
+from polarbear.engine.stop import stop_on_signal
+
+def asked_twice(number, later):
+    steps = 0
+    def trace(*_):
+        nonlocal steps
+        steps += 1
+        if steps == later:
+            os.kill(os.getpid(), number)
+        return trace
+    sys.settrace(trace)
+    os.kill(os.getpid(), number)
+    sys.settrace(None)
+    return steps
+
+with stop_on_signal() as stop:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        later = 1
+        while asked_twice(number, later) >= later:
+            later += 1
+        assert later > 3 and stop.is_set()
+"""
+
+
+def test_a_signal_at_any_step_of_the_handler_of_another_hangs_no_process() -> None:
+    """A handler that takes a lock waits for itself, if the next signal comes while it has it."""
+    subprocess.run([sys.executable, "-c", TWO_SIGNALS], check=True, timeout=60)
 
 
 def test_a_handler_that_python_does_not_know_ends_no_run_in_an_error(

@@ -303,9 +303,7 @@ def a_run(folder: Path) -> RunFolder:
     for after in range(2):
         row = {"pw_jaccard": 0.1 + after, "jaccard": 1 / 3, "late_recall": None}
         by_task = {name: [0.5] * (after + 1) for name in ("pw_jaccard", "jaccard")}
-        for split in ("post_valid", "test"):
-            line = {"after": after, "split": split, "scores": row, "by_task": by_task}
-            run.append("scores", line)
+        run.append("scores", {"after": after, "split": "test", "scores": row, "by_task": by_task})
         run.append("epochs", {"task": after, "epoch": 0, "valid": 0.5})
         run.save_predictions(after, np.array([[True, False]] * 3))
         run.save_raw(after, np.array([[0.5, -0.5]] * 3))
@@ -313,14 +311,9 @@ def a_run(folder: Path) -> RunFolder:
     return run
 
 
-def scores_of(run: RunFolder) -> list[Any]:
-    tables = [run.table(split) for split in ("post_valid", "test")]
-    return [plain(part) for table in tables for part in (table.scores, table.by_task)]
-
-
 READERS: dict[str, Callable[[RunFolder], Any]] = {
     "manifest.json": RunFolder.manifest,
-    "scores.jsonl": scores_of,
+    "scores.jsonl": lambda run: json.loads(run.table().to_json()),
     "epochs.jsonl": lambda run: list(run.lines("epochs")),
     "finished.json": RunFolder.seconds,
     "predictions/after_1.npz": lambda run: plain(run.predictions(1)),
@@ -333,7 +326,8 @@ def test_every_flipped_bit_is_told_or_changes_nothing(tmp_path: Path, name: str)
     run, file = a_run(tmp_path), tmp_path / name
     whole, text = READERS[name](run), file.read_bytes()
     told = 0
-    for bit in range(8 * len(text)):
+    step = 7 if file.suffix == ".npz" else 1  # their CRC finds any bit: those of each place do
+    for bit in range(0, 8 * len(text), step):
         flipped = bytearray(text)
         flipped[bit // 8] ^= 1 << bit % 8
         file.write_bytes(flipped)
@@ -341,7 +335,7 @@ def test_every_flipped_bit_is_told_or_changes_nothing(tmp_path: Path, name: str)
             assert READERS[name](run) == whole, flipped
         except RunError as error:
             told += str(tmp_path) in str(error)
-    assert told > 2 * len(text)
+    assert told > 2 * len(text) / step
 
 
 def test_a_table_has_what_lines_say(tmp_path: Path) -> None:
@@ -379,7 +373,7 @@ def test_a_wrong_line_without_a_checksum_is_named(tmp_path: Path, line: str) -> 
     of_format_1(run)
     with (tmp_path / "scores.jsonl").open("ab") as file:
         file.write(line.encode("latin-1") + b"\n")
-    with pytest.raises(RunError, match=r"scores\.jsonl, line 5 is damaged"):
+    with pytest.raises(RunError, match=r"scores\.jsonl, line 3 is damaged"):
         run.table()
 
 
