@@ -232,6 +232,46 @@ def test_a_run_on_a_folder_resumes_from_another_directory(
     assert (folder / "scores.jsonl").read_bytes() == scores
 
 
+@pytest.mark.parametrize(
+    ("kept", "messages"),
+    [
+        # Per leaf: training images, test images; the last of a list holds for all other leaves.
+        ([(0, 3)], ["task 0 has no train images", "no training image has the label"]),
+        ([(20, 0)], ["task 0 has no test images", "no test image has the label"]),
+        ([(0, 3), (20, 3)], ["no training image has the label 'brown_bear'"]),
+        ([(20, 3), (20, 0), (20, 3)], ["no test image has the label 'lamp'"]),
+        ([(1, 1)], ["no training image has the label", "'bear', 'dog'"]),
+    ],
+)
+@pytest.mark.parametrize("method", ["er", "joint"])
+def test_a_run_that_would_learn_nothing_is_refused(
+    animals: Path,
+    refused: Callable[..., str],
+    method: str,
+    kept: list[tuple[int, int]],
+    messages: list[str],
+) -> None:
+    assert make(animals / "arrays.npz", "--orders", "1") == 0
+    with np.load(animals / "arrays.npz") as stored:
+        arrays = dict(stored)
+    for column, split in enumerate(PER_LEAF):
+        labels = arrays[f"{split}_labels"]
+        rows = [
+            np.flatnonzero(labels == leaf)[: kept[min(i, len(kept) - 1)][column]]
+            for i, leaf in enumerate(LEAVES)
+        ]
+        for what in ("images", "labels"):
+            arrays[f"{split}_{what}"] = arrays[f"{split}_{what}"][np.concatenate(rows)]
+    np.savez(animals / "arrays.npz", **arrays)
+    message = refused("run", method, "--benchmark", "zoo", "--out", "run", "--network", "small")
+    assert all(one in message for one in messages), message
+    assert not Path("run").exists()
+    again = ("new-benchmark", "again", "--data", animals / "arrays.npz", "--size", "3")
+    assert all(one in refused(*again) for one in messages)
+    # To look at a stream needs no image of every class.
+    assert len(polarbear.load("zoo")) > 1
+
+
 def test_the_commands_take_a_folder(animals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert make(animals) == 0
     assert main(["describe", "./zoo", "--order", "1"]) == 0
