@@ -321,8 +321,8 @@ def test_a_member_that_inflates_beyond_what_is_due_is_not_inflated(tmp_path: Pat
 
 LITTLE_MEMORY = """
 import resource, sys
-from polarbear.errors import DataError
-from polarbear.guarded import read_npz
+from polarbear.base.errors import DataError
+from polarbear.base.guarded import read_npz
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (taken + 60_000_000,) * 2)
 try:

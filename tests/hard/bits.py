@@ -23,10 +23,10 @@ from hard.campaign import Asked, Finding, Tally, workspace
 from hard.forked import forked
 from hard.formats import listening
 from hard.tiny import FINISHED, REFUSED, asked, differing, go_on, of_engine, stream, unbroken
-from polarbear.engine.session import run
+from polarbear.base.errors import PolarbearError
 from polarbear.engine.trainer import Progress, Trainer
-from polarbear.errors import PolarbearError
-from polarbear.runs import RunFolder
+from polarbear.launch.runner import run
+from polarbear.runs.folder import RunFolder
 
 SETTINGS = asked("er", epochs=2)
 DETECTED, HARMLESS = "detected", "harmless"
@@ -128,7 +128,11 @@ def targets(place: Path) -> list[Target]:
 
 def chosen_bits(target: Target, count: int, chance: random.Random) -> list[int]:
     """All bits, or so many of them drawn."""
-    return list(range(target.bits)) if count >= target.bits else chance.sample(range(target.bits), count)
+    return (
+        list(range(target.bits))
+        if count >= target.bits
+        else chance.sample(range(target.bits), count)
+    )
 
 
 def judged(target: Target, bits: list[int], place: Path) -> Iterator[tuple[int, str, str]]:
@@ -176,7 +180,10 @@ def run_campaign(given: Asked) -> Tally:
         for target in chosen:
             bits = chosen_bits(target, given.count // len(chosen), chance)
             flip_all(target, bits, place, tally)
-            print(f"{target.name}: {len(bits)} of {target.bits} bits, {tally.seconds:.0f} s", flush=True)
+            print(
+                f"{target.name}: {len(bits)} of {target.bits} bits, {tally.seconds:.0f} s",
+                flush=True,
+            )
     return tally
 
 
