@@ -362,9 +362,10 @@ def test_cifar_resumes_after_a_cut(site, tmp_path):
 
 def test_several_processes_at_once_get_cifar_once(site, tmp_path):
     site.content, site.pause = archive_of(FILES), 0.01
-    before = "import sys; sys.path.insert(0, sys.argv[1])\nfrom test_fetch import *\n"
+    before = "import sys; sys.path[:0] = sys.argv[1].split(':')\nfrom test_fetch import *\n"
     code = "fetch_cifar100(*sys.argv[2:4], md5=sys.argv[4], size=None, files=EXPECTED)"
-    words = (Path(__file__).parent, tmp_path, site.url, md5(site.content))
+    here = Path(__file__).parent
+    words = (f"{here}:{here.parent}", tmp_path, site.url, md5(site.content))
     ended = at_once(3, before, code, *words)
     assert [one.code for one in ended] == [0] * 3, ended
     assert holds_files(tmp_path / "cifar-100-python")

@@ -275,7 +275,7 @@ class AnchoredInTheModel(Anchored):
 def test_what_a_checkpoint_would_lose_is_found() -> None:
     message = problems(Anchored)
     assert "a run that goes on from a checkpoint ends with other scores" in message
-    assert "model.register_buffer(name, tensor) in __init__" in message
+    assert "self.register_buffer(name, tensor) in __init__" in message
     assert "[stopped within a task; stopped between tasks]" in message
 
 

@@ -495,7 +495,7 @@ def test_sighup_stays_ignored_under_nohup() -> None:
 
 TWO_SIGNALS = """
 import os, signal, sys
-from polarbear.engine.stop import stop_on_signal
+from polarbear.launch.stop import stop_on_signal
 
 def asked_twice(number, later):
     steps = 0

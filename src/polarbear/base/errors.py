@@ -59,7 +59,7 @@ def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownNameEr
     return UnknownNameError(f"unknown {kind} {name!r}: {hint}Valid: {shown}")
 
 
-def install_line(extra: str, package: Path = Path(__file__).parent) -> str:
+def install_line(extra: str, package: Path = Path(__file__).parents[1]) -> str:
     """Return the command that installs an extra: in a checkout its path, else the name pip knows.
 
     >>> install_line("torch", Path("lib/site-packages/polarbear"))
