@@ -20,9 +20,8 @@ from engine_run import (
     tiny,
 )
 from polarbear.engine.contract.batch import Batch
-from polarbear.engine.steps.before import Before
 from polarbear.engine.steps.captured import CapturedSteps
-from polarbear.engine.steps.capturing import Capture
+from polarbear.engine.steps.capturing import Before, Capture
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch.runner import resume, run
 from polarbear.methods.er import ER

@@ -397,7 +397,7 @@ class WaitingER(ER):
     [
         ("test_fleet:ReadingER", "small", "synchronizing"),
         ("test_fleet:WaitingER", "small", "not permitted when stream is capturing"),
-        ("test_graphed:CountingER", "small", "in their places"),  # it counts on the host
+        ("test_graphed:OldER", "small", "self.register_buffer"),
         ("er", "engine_run:dropping_network", "draws random numbers"),
     ],
 )

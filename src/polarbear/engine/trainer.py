@@ -146,7 +146,7 @@ class Trainer:
                 self._planned = self._planned or {p.epoch + 1: self._plan(p.epoch + 1)}
             yield self.progress
         self.refuse_divergence()
-        self._finish_epoch(steps, len(plan.order), time.perf_counter() - began)
+        self._finish_epoch(steps, len(plan.drawn.order), time.perf_counter() - began)
         yield self.progress
 
     def _plan(self, epoch: int) -> EpochPlan:

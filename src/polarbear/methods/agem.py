@@ -27,12 +27,7 @@ class AGEM(Method):
         reference_batch_size: int = field(default=128, metadata={"at_least": 1})
         """Memory images that give the reference gradient of a step."""
 
-    options: Options
-
-    @property
-    def reference_batch_size(self) -> int:
-        """Memory images that give the reference gradient of a step."""
-        return self.options.reference_batch_size
+    reference_batch_size = property(lambda self: self.options.reference_batch_size)
 
     def loss(self, batch: Batch) -> Tensor:
         """Give BCE over this task's classes."""

@@ -62,8 +62,3 @@ def place_pixels(images: Images, device: torch.device) -> Pixels:
     if hasattr(images, "__array__"):
         return ResidentPixels(images, device)
     return StreamedPixels(images, device)
-
-
-def split_rows(rows: Ints, size: int) -> list[Ints]:
-    """Cut row numbers into batches; the last one may be smaller."""
-    return [rows[i : i + size] for i in range(0, len(rows), size)]

@@ -9,7 +9,7 @@ from torch import Tensor
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.images.pixels import ResidentPixels
 from polarbear.engine.images.transform import Jitter, augment
-from polarbear.engine.task.epoch_plan import Beside, EpochPlan
+from polarbear.engine.task.epoch_plan import Drawn
 from polarbear.engine.task.learner import Learner
 
 
@@ -28,22 +28,22 @@ class TrainingSetBuffers:
     size: int
 
     @classmethod
-    def of(cls, plan: EpochPlan | Beside, size: int, device: torch.device) -> "TrainingSetBuffers":
-        """Copy a plan's training set to the device, with room for plans of this size."""
+    def of(cls, drawn: Drawn, device: torch.device) -> "TrainingSetBuffers":
+        """Copy a training set to the device, with room for what an epoch draws of it."""
         return cls(
-            torch.tensor(plan.training_set.rows, device=device),
-            torch.tensor(plan.training_set.targets, device=device),
-            torch.tensor(plan.training_set.replayed, device=device),
-            torch.tensor(plan.order.ravel(), device=device),
-            plan.jitter.to(device),
-            size,
+            torch.tensor(drawn.training_set.rows, device=device),
+            torch.tensor(drawn.training_set.targets, device=device),
+            torch.tensor(drawn.training_set.replayed, device=device),
+            torch.tensor(drawn.order, device=device),
+            drawn.jitter.to(device),
+            drawn.size,
         )
 
-    def take(self, plan: EpochPlan | Beside) -> None:
+    def take(self, drawn: Drawn) -> None:
         """Take over an epoch's order and jitter, in the order of this stream's work."""
-        self.order.copy_(torch.from_numpy(plan.order.ravel()).pin_memory(), non_blocking=True)
-        self.jitter.place.copy_(plan.jitter.place.pin_memory(), non_blocking=True)
-        self.jitter.flip.copy_(plan.jitter.flip.pin_memory(), non_blocking=True)
+        self.order.copy_(torch.from_numpy(drawn.order).pin_memory(), non_blocking=True)
+        self.jitter.place.copy_(drawn.jitter.place.pin_memory(), non_blocking=True)
+        self.jitter.flip.copy_(drawn.jitter.flip.pin_memory(), non_blocking=True)
 
     def batch(self, step: Tensor, images: int, learner: Learner) -> Batch:
         """Returns the batch of a step (a device number), whose ``images`` may be fewer than all."""

@@ -20,9 +20,13 @@ from polarbear.engine.contract.method import Method
 from polarbear.engine.images.pixels import ResidentPixels
 from polarbear.engine.images.transform import for_evaluation
 from polarbear.engine.nets.model import weights_are_finite
-from polarbear.engine.steps.before import Before
 from polarbear.engine.steps.buffers import TrainingSetBuffers
-from polarbear.engine.steps.capturing import Capture, free_random_numbers, searching_for_kernels
+from polarbear.engine.steps.capturing import (
+    Before,
+    Capture,
+    free_random_numbers,
+    searching_for_kernels,
+)
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
 from polarbear.score.decide import Logits
@@ -48,15 +52,6 @@ class Graphs:
     finite: Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
-    """What an epoch has come to, on the host."""
-
-    losses: Tensor
-    logits: Tensor
-    finite: Tensor
-
-
 class CapturedSteps:
     """The training steps of one task, and its validation, captured.
 
@@ -74,11 +69,9 @@ class CapturedSteps:
             )
         self.learner, self.optimiser = learner, optimiser
         self.device = device = learner.machine.device
-        self.images, self.steps, beside = len(plan.order), plan.steps, plan.beside
-        self.training_set = TrainingSetBuffers.of(plan, learner.settings.batch_size, device)
-        self.beside = (
-            None if beside is None else TrainingSetBuffers.of(beside, beside.order.shape[1], device)
-        )
+        self.images, self.steps, beside = len(plan.drawn.order), plan.steps, plan.beside
+        self.training_set = TrainingSetBuffers.of(plan.drawn, device)
+        self.beside = None if beside is None else TrainingSetBuffers.of(beside, device)
         self.step = torch.zeros((), dtype=torch.long, device=device)
         self.losses = torch.zeros(self.steps, device=device)
         self.valid_rows = torch.tensor(valid.rows, device=device)
@@ -86,8 +79,8 @@ class CapturedSteps:
         self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._make_momentum()
         self.graphs = self._capture()
-        found = (self.losses, self.graphs.logits, self.graphs.finite)
-        self.results = Results(*(torch.empty_like(t, device="cpu").pin_memory() for t in found))
+        self.found = (self.losses, self.graphs.logits, self.graphs.finite)
+        self.on_host = [torch.empty_like(t, device="cpu").pin_memory() for t in self.found]
 
     def epoch(self, plan: EpochPlan, rate: float, first: int, losses: Floats) -> Iterator[int]:
         """Queue the steps from ``first`` on; while the device works, so may other runs.
@@ -108,7 +101,7 @@ class CapturedSteps:
 
     def _start(self, plan: EpochPlan, rate: float, first: int, losses: Floats) -> None:
         self.losses[:first].copy_(torch.from_numpy(losses[:first]))
-        self.training_set.take(plan)
+        self.training_set.take(plan.drawn)
         if self.beside is not None and plan.beside is not None:
             self.beside.take(plan.beside)
         self.step.fill_(first)
@@ -118,11 +111,9 @@ class CapturedSteps:
 
     def _queue_end(self) -> None:
         """Queue the epoch's validation and the way of its results to the host."""
-        graphs, results = self.graphs, self.results
-        graphs.validation.replay()
-        results.losses.copy_(self.losses, non_blocking=True)
-        results.logits.copy_(graphs.logits, non_blocking=True)
-        results.finite.copy_(graphs.finite, non_blocking=True)
+        self.graphs.validation.replay()
+        for host, tensor in zip(self.on_host, self.found, strict=True):
+            host.copy_(tensor, non_blocking=True)
         self.done.record(torch.cuda.current_stream(self.device))
         self.ended = True
 
@@ -130,20 +121,20 @@ class CapturedSteps:
         """Returns the losses of the epoch's first steps: (steps,)."""
         if self.ended:
             self.done.synchronize()
-            return self.results.losses.numpy()[:steps].astype(np.float64)
+            return self.on_host[0].numpy()[:steps].astype(np.float64)
         return self.losses[:steps].double().cpu().numpy()
 
     def validation_logits(self) -> Logits:
         """Returns the model's logits on the validation images after the epoch: (v, seen)."""
         self.done.synchronize()
-        return self.results.logits.numpy().copy()
+        return self.on_host[1].numpy().copy()
 
     def weights_are_finite(self) -> bool:
         """Whether every weight is a number, or was when the epoch ended."""
         if not self.ended:
             return bool(weights_are_finite(self.learner.model))
         self.done.synchronize()
-        return bool(self.results.finite)
+        return bool(self.on_host[2])
 
     def close(self) -> None:
         """Free the graphs, before what they point to goes."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from polarbear.base.arrays import Ints
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.generator import generator_for
-from polarbear.engine.images.pixels import split_rows
 from polarbear.engine.images.transform import Jitter, augment
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.training_set import TrainingSet
@@ -19,39 +19,41 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
-    """A batch of memory images for each step: row i of ``order`` (steps, k) is that of step i."""
+class Drawn:
+    """Images in the ``order`` (m,) in which steps take ``size`` of them, and how each is varied."""
 
     training_set: TrainingSet
     order: Ints
     jitter: Jitter
+    size: int
 
-    @classmethod
-    def plan(cls, learner: Learner, stored: TrainingSet, steps: int, place: Place) -> "Beside":
-        """Draw k images for each step, none twice in a batch."""
-        settings = learner.settings
-        count = min(learner.method.reference_batch_size or settings.batch_size, len(stored))
-        random = generator_for(settings.seed, "reference", *place)
-        order = np.empty((steps, count), dtype=np.intp)
-        for one in order:
-            one[:] = random.permutation(len(stored))[:count]
-        return cls(stored, order, learner.transform.crop.draw(order.size, random))
+    def of_step(self, step: int) -> TrainingSet:
+        """Returns the images of a step, with their labels."""
+        return self.training_set.take(self.order[step * self.size : (step + 1) * self.size])
+
+    def batch(self, step: int, images: Tensor, learner: Learner) -> Batch:
+        """Returns a step's batch, given its images as they are stored."""
+        device, labelled = images.device, self.of_step(step)
+        jitter = self.jitter[step * self.size : (step + 1) * self.size]
+        return Batch(
+            augment(images, jitter.to(device), learner.transform),
+            torch.tensor(labelled.targets, dtype=torch.float32, device=device),
+            torch.tensor(labelled.replayed, device=device),
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """What an epoch does with a training set: the ``order`` (n,) of its images, how each is varied.
+    """What an epoch's steps take: images of the training set and, if wanted, of memory beside.
 
     ``place`` is the task and the epoch it is for.
     """
 
     learner: Learner
     place: Place
-    training_set: TrainingSet
-    order: Ints
-    jitter: Jitter
     steps: int
-    beside: Beside | None
+    drawn: Drawn
+    beside: Drawn | None
 
     @classmethod
     def plan(
@@ -65,36 +67,30 @@ class EpochPlan:
 
         ``reference`` is what each step's batch of memory images is drawn from, if one is wanted.
         """
-        settings, images = learner.settings, len(training_set)
-        order = generator_for(settings.seed, "shuffle", *place).permutation(images)
-        random = generator_for(settings.seed, "augment", *place)
-        jitter = learner.transform.crop.draw(images, random)
-        steps = -(-images // settings.batch_size)
-        beside = None if reference is None else Beside.plan(learner, reference, steps, place)
-        return cls(learner, place, training_set, order, jitter, steps, beside)
+        seed, size, images = learner.settings.seed, learner.settings.batch_size, len(training_set)
+        order = generator_for(seed, "shuffle", *place).permutation(images)
+        jitter = learner.transform.crop.draw(images, generator_for(seed, "augment", *place))
+        steps = -(-images // size)
+        beside = None if reference is None else _draw_beside(learner, reference, steps, place)
+        return cls(learner, place, steps, Drawn(training_set, order, jitter, size), beside)
 
     def batches(self, first: int = 0) -> Iterator[tuple[Batch, Batch | None]]:
-        """Give each step's batch, and its batch of memory images, from step ``first`` on."""
-        size = self.learner.settings.batch_size
-        chosen = split_rows(self.order, size)[first:]
-        rows = [self.training_set.rows[part] for part in chosen]
-        pixels = self.learner.train_pixels.batches(rows)
-        for i, (part, images) in enumerate(zip(chosen, pixels, strict=True), start=first):
-            jitter = self.jitter[i * size : i * size + len(part)]
-            yield self._batch(images, self.training_set.take(part), jitter), self._reference(i)
+        """Yields each step's batch, and its batch of memory images, from step ``first`` on."""
+        learner, steps = self.learner, range(first, self.steps)
+        pixels = learner.train_pixels.batches([self.drawn.of_step(step).rows for step in steps])
+        for step, images in zip(steps, pixels, strict=True):
+            reference = None
+            if self.beside is not None:
+                (stored,) = learner.train_pixels.batches([self.beside.of_step(step).rows])
+                reference = self.beside.batch(step, stored, learner)
+            yield self.drawn.batch(step, images, learner), reference
 
-    def _batch(self, images: torch.Tensor, labelled: TrainingSet, jitter: Jitter) -> Batch:
-        device = images.device
-        return Batch(
-            augment(images, jitter.to(device), self.learner.transform),
-            torch.tensor(labelled.targets, dtype=torch.float32, device=device),
-            torch.tensor(labelled.replayed, device=device),
-        )
 
-    def _reference(self, step: int) -> Batch | None:
-        if self.beside is None:
-            return None
-        count = self.beside.order.shape[1]
-        stored = self.beside.training_set.take(self.beside.order[step])
-        (images,) = self.learner.train_pixels.batches([stored.rows])
-        return self._batch(images, stored, self.beside.jitter[step * count : (step + 1) * count])
+def _draw_beside(learner: Learner, stored: TrainingSet, steps: int, place: Place) -> Drawn:
+    """Draw as many images as the method wants for each step, none twice in a batch."""
+    settings, wanted = learner.settings, learner.method.reference_batch_size
+    size = min(wanted or settings.batch_size, len(stored))
+    random = generator_for(settings.seed, "reference", *place)
+    drawn = [random.permutation(len(stored))[:size] for _ in range(steps)]
+    order = np.concatenate(drawn) if drawn else np.empty(0, dtype=np.intp)
+    return Drawn(stored, order, learner.transform.crop.draw(len(order), random), size)

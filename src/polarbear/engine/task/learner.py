@@ -13,7 +13,7 @@ from polarbear.benchmark.stream import Task, View
 from polarbear.engine.contract.batch import TaskContext
 from polarbear.engine.contract.method import Method
 from polarbear.engine.generator import generator_for
-from polarbear.engine.images.pixels import Pixels, split_rows
+from polarbear.engine.images.pixels import Pixels
 from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.model import Model
@@ -95,7 +95,8 @@ class Learner:
     ) -> NDArray[np.float32]:
         self.model.eval()
         parts: list[Tensor] = []
-        for images in pixels.batches(split_rows(rows, self.at_once)):
+        parted = [rows[i : i + self.at_once] for i in range(0, len(rows), self.at_once)]
+        for images in pixels.batches(parted):
             with self.machine.autocast():
                 parts.append(function(for_evaluation(images, self.transform)).float())
         found: NDArray[np.float32] = (

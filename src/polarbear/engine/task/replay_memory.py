@@ -157,7 +157,8 @@ def herding(features: NDArray[np.floating[Any]], count: int) -> Ints:
     >>> herding(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]), 3).tolist()
     [1, 0, 2]
     """
-    unit = _unit(np.asarray(features, dtype=np.float64))
+    exact = np.asarray(features, dtype=np.float64)
+    unit: Floats = exact / np.maximum(np.linalg.norm(exact, axis=1, keepdims=True), 1e-12)
     if not len(unit):
         return np.empty(0, dtype=np.intp)
     mean = unit.mean(axis=0)
@@ -171,12 +172,6 @@ def herding(features: NDArray[np.floating[Any]], count: int) -> Ints:
         chosen.append(int(np.argmin(distance)))
         total += unit[chosen[-1]]
     return np.array(chosen, dtype=np.intp)
-
-
-def _unit(features: Floats) -> Floats:
-    lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    unit: Floats = features / np.maximum(lengths, 1e-12)
-    return unit
 
 
 def _share(per_class: int | None, total: int | None, seen: int) -> int | None:
