@@ -3,6 +3,8 @@
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -204,3 +206,87 @@ def test_if_all_checkpoints_are_damaged_the_run_begins_again(
         os.truncate(file, 10)
     go_on_until_finished(orders)
     assert outcome(orders.folder) == unbroken("finetune")
+
+
+# The program itself
+
+SMALL = ("--benchmark", "iirc-shapes", "--epochs", "1", "--tasks", "2", "--threads", "1")
+RUN = (sys.executable, "-m", "polarbear", "run", "er", *SMALL, "--device", "cpu", "--out", "run")
+
+
+def program(folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_library(process: subprocess.Popen[str], name: str) -> None:
+    maps = Path(f"/proc/{process.pid}/maps")
+    while process.poll() is None and name not in maps.read_text():
+        time.sleep(0.001)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+@pytest.mark.parametrize("moment", ["numpy", "libtorch", "run/lock", "run/epochs.jsonl"])
+@pytest.mark.parametrize("gap", [0.0, 0.03])
+def test_ctrl_c_twice_is_one_line_at_any_moment(tmp_path: Path, moment: str, gap: float) -> None:
+    with program(tmp_path, *RUN) as process:
+        if "/" in moment:
+            wait_for(tmp_path / moment)
+        else:
+            wait_for_library(process, moment)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(gap)
+        _, told = process.communicate(timeout=60)
+    assert "Traceback" not in told
+    assert process.returncode == 130
+    assert "stopped" in told.splitlines()[-1]
+
+
+def test_what_ctrl_c_has_stopped_twice_goes_on(tmp_path: Path) -> None:
+    with program(tmp_path, *RUN) as process:
+        wait_for(tmp_path / "run/epochs.jsonl")
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    command = [sys.executable, "-m", "polarbear", "resume", "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert RunFolder(tmp_path / "run").finished
+
+
+def test_sighup_stops_the_program_as_sigterm_does(tmp_path: Path) -> None:
+    with program(tmp_path, *RUN) as process:
+        wait_for(tmp_path / "run/epochs.jsonl")
+        process.send_signal(signal.SIGHUP)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told.splitlines()[-1].endswith("`polarbear resume run` goes on")
+
+
+LITTLE_MEMORY = """
+import resource, sys
+from pathlib import Path
+import torch
+import polarbear.engine.session, polarbear.cli.run
+from polarbear.cli import main
+
+torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)  # imports half of PyTorch
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[1]) * 2**20, resource.RLIM_INFINITY))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+@pytest.mark.parametrize(("room", "begins"), [(1, False), (20, False), (250, True)])
+def test_without_memory_one_line_says_what_to_do(tmp_path: Path, room: int, begins: bool) -> None:
+    words = (*RUN[3:], "--batch-size", "4000", "--network", "resnet20")
+    with program(tmp_path, sys.executable, "-c", LITTLE_MEMORY, str(room), *words) as process:
+        _, told = process.communicate(timeout=300)
+    assert process.returncode == 2
+    (line,) = told.splitlines()
+    assert line.startswith("polarbear: out of memory (")
+    assert (tmp_path / "run/manifest.json").exists() == begins
+    assert ("`polarbear resume run` goes on where there is enough" in line) == begins
