@@ -285,3 +285,30 @@ def test_an_unknown_key_gets_the_nearest(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(HierarchyError, match=r"there is no file .*nowhere\.toml"):
         Hierarchy.read(tmp_path / "nowhere.toml")
+
+
+def chain(levels: int) -> dict[str, str | None]:
+    """Each class below the one before it, the lowest first."""
+    return {f"c{i}": f"c{i - 1}" if i else None for i in reversed(range(levels))}
+
+
+def test_hierarchies_have_at_most_a_hundred_levels(tmp_path: Path) -> None:
+    assert Hierarchy.from_parents(chain(100)).depth.max() == 99
+    for levels in (101, 5_000):
+        with pytest.raises(HierarchyError, match="at most 100 levels"):
+            Hierarchy.from_parents(chain(levels))
+    nested: dict[str, Any] = {"leaf": []}
+    for i in range(5_000):
+        nested = {f"c{i}": nested}
+    with pytest.raises(HierarchyError, match="at most 100 levels"):
+        Hierarchy.from_children(nested)
+    file = tmp_path / "tree.toml"
+    file.write_text("[tree]\n" + ".".join(f"c{i}" for i in range(2_000)) + ' = ["leaf"]\n')
+    with pytest.raises(HierarchyError, match=r"tree\.toml: .*at most 100 levels"):
+        Hierarchy.read(file)
+
+
+def test_a_long_cycle_is_found_and_cut_short() -> None:
+    with pytest.raises(HierarchyError, match=r"a cycle: .* → … \(20000 classes\)") as refused:
+        Hierarchy.from_parents(chain(20_000) | {"c0": "c19999"})
+    assert len(str(refused.value)) < 500

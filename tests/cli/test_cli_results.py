@@ -1,6 +1,8 @@
 """The commands that read results: what they print, what they refuse to write."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +142,196 @@ def test_a_run_of_few_tasks_can_be_summarised_again(capsys: Any) -> None:
     (folder / "finished.json").write_text('{"seconds": 1.0}')
     for _ in range(2):
         printed(capsys, "summarise", folder)
+
+
+def test_a_run_without_its_environment_is_left_out_and_the_others_written() -> None:
+    finished("runs/a")
+    make_run(Path("runs/b"), order=1)  # nothing of where it was made
+    words = [sys.executable, "-m", "polarbear", "summarise", "runs"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "results/iirc-shapes/er/order-0.json"
+    assert done.stderr.startswith("left out: runs/b")
+    assert done.stderr.count("\n") == 1
+    assert not Path("results/iirc-shapes/er/order-1.json").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../outside",
+        "/tmp/outside",
+        "..",
+        "a/../../../b:C",
+        "..:Class",
+        ":",
+        "x\0y",
+        "n" * 300,
+        "\ud800",
+    ],
+)
+@pytest.mark.parametrize("key", ["method", "benchmark"])
+def test_summaries_stay_in_their_folder(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    key: str,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = tmp_path / "deep" / "down" / "here"
+    here.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    file = finished("a") / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["settings"][key] = name
+    file.write_text(json.dumps(manifest))
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    if main(["summarise", "a", "--out", "kept"]) == 0:
+        (written,) = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+        assert (here / "kept") in written.parents
+        assert len(written.relative_to(here).parts) == 4
+        assert json.loads(written.read_text())[key] == name
+    else:  # no such folder can be asked for
+        assert caplog.messages[0].startswith("left out: a")
+
+
+# --- reading is safe ------------------------------------------------------------------------------
+
+
+def spoiled(folder: str, how: str) -> Path:
+    """A finished run with one file damaged."""
+    path = finished(folder, seed=5)
+    texts = {
+        "brackets": ("manifest.json", "[" * 100_000),
+        "no settings": ("manifest.json", '{"format": 1}'),
+        "a line that is a list": ("scores.jsonl", "[]\n"),
+        "infinite": ("scores.jsonl", (path / "scores.jsonl").read_text().replace("0.", "1e999")),
+        "no seconds": ("finished.json", "[]"),
+    }
+    if how in texts:
+        (path / texts[how][0]).write_text(texts[how][1])
+        return path
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["settings"]["order"] = [1]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return path
+
+
+DAMAGES = ("brackets", "no settings", "a line that is a list", "infinite", "order")
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_one_damaged_run_is_left_out_by_name(
+    how: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    finished("runs/good")
+    bad = spoiled("runs/bad", how)
+    for words in (
+        ("runs", "runs"),
+        ("summarise", "runs"),
+        ("report", "runs", "--figures", "average-pw-js", "--formats", "svg"),
+    ):
+        caplog.clear()
+        assert main(list(words)) == 0, words
+        (told,) = [message for message in caplog.messages if str(bad) in message]
+        assert told.startswith(("left out: ", "unreadable: "))
+        assert len(told.splitlines()) == 1
+    capsys.readouterr()
+    listed = json.loads(printed(capsys, "runs", "runs", "--json"))
+    assert [line["state"] for line in listed] == ["unreadable", "finished"]
+    assert str(bad) in listed[0]["problem"]
+
+
+def test_a_run_whose_end_is_damaged_is_not_summarised(caplog: pytest.LogCaptureFixture) -> None:
+    finished("runs/good")
+    bad = spoiled("runs/bad", "no seconds")
+    manifest = json.loads((bad / "manifest.json").read_text())
+    manifest["settings"]["order"] = 1
+    (bad / "manifest.json").write_text(json.dumps(manifest))
+    assert main(["summarise", "runs"]) == 0
+    assert str(bad) in caplog.messages[-1]
+    assert not Path("results/iirc-shapes/er/order-1.json").exists()
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_one_damaged_result_is_left_out_of_a_comparison(
+    how: str, capsys: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    cifar_run("runs/good", 0.5)
+    bad = spoiled("runs/bad", how)
+    assert main(["compare", "runs"]) == 0
+    assert caplog.messages[0].startswith(f"left out: {bad}")
+    assert capsys.readouterr().out.startswith("ER, 1 run")
+
+
+def test_where_every_run_is_damaged_that_is_an_error(
+    capsys: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    for how in DAMAGES:
+        spoiled(f"runs/{how}", how)
+    for command in ("runs", "summarise", "report", "compare"):
+        caplog.clear()
+        assert main([command, "runs"]) == 2
+        assert len(caplog.messages) == len(DAMAGES)
+        assert capsys.readouterr().err.startswith("polarbear: ")
+
+
+def test_classes_that_the_benchmark_does_not_have_spoil_no_other_run() -> None:
+    from polarbear.report.build import build_report
+    from polarbear.report.read import read_runs
+
+    make_run(Path("runs/a"), "lucir", predictions=True)
+    file = make_run(Path("runs/b"), "er", predictions=True) / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["classes"][0][0] = "no such class"
+    manifest["settings"]["order"] = 10**30
+    file.write_text(json.dumps(manifest))
+    figures = ("confusion", "gallery", "river")
+    made = build_report(read_runs("runs"), "out", formats=("svg",), only=figures)
+    assert made.left_out == {}
+    assert {"confusion", "gallery-lucir", "river", "page"} <= {one.name for one in made.made}
+
+
+TRACE = "open({file!r}, 'w').close()\n"
+
+
+def test_reading_results_imports_nothing_that_they_name(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads results that others made need not trust them."""
+    import numpy as np
+
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    trace = tmp_path / "trace"
+    Path("evil.py").write_text(TRACE.format(file=str(trace)))
+    for method in ("evil:Method", "evil", "er"):
+        folder = f"runs/{method.replace(':', '-')}"
+        finished(folder, method=method, network="evil:network", options={"a": 1})
+    cifar = {"benchmark": "iirc-cifar", "options": {"a": 1}, "network": "evil:network"}
+    for method in ("evil:Method", "er"):
+        make_run(Path("cifar") / method.replace(":", "-"), method, **cifar)
+    told = {"method": "evil:Method", "options": {"a": 1}, "network": "evil:network"}
+    summary(Path("results/iirc-cifar/er/order-0.json"), [0.5] * 22, method="er", settings=told)
+    np.savez("predictions.npz", benchmark="evil:benchmark")
+    for words in (
+        ("runs", "runs"),
+        ("compare", "cifar"),
+        ("compare", "results"),
+        ("summarise", "runs", "--out", "summaries"),
+        ("report", "runs", "--figures", "average-pw-js", "--formats", "svg"),
+        ("score", "predictions.npz"),
+        ("describe", "evil:benchmark"),
+        ("describe", "evil"),
+    ):
+        assert main(list(words)) == (2 if words[0] in ("score", "describe") else 0), words
+        assert not trace.exists(), words
+    command = json.loads(
+        Path("summaries/iirc-shapes/evil.Method/order-0.json").read_text(encoding="utf-8")
+    )["command"]
+    assert "--options.a 1" in command
+    # The module is where `polarbear run` would find it.
+    assert main(["run", "evil:Method", "--benchmark", "iirc-shapes"]) == 2
+    assert trace.exists()
 
 
 # --- report and fleet -------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import tracemalloc
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import replace
@@ -545,6 +546,24 @@ def test_large_images_are_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     kind, content = made["sheet"].split(",", 1)
     assert kind == "data:image/jpeg;base64"
     assert Image.open(BytesIO(b64decode(content))).size == (960, 576)
+
+
+class LargeImages:
+    """Images of 3 MB, made when they are asked for."""
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return np.zeros((*np.shape(rows), 1000, 1000, 3), dtype=np.uint8)
+
+
+def test_one_large_image_at_a_time_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = polarbear.load("iirc-shapes")
+    monkeypatch.setattr(type(stream), "images", lambda self, split: LargeImages())
+    tracemalloc.start()
+    try:
+        assert "sheet" in picture_data(stream, np.arange(60))
+        assert tracemalloc.get_traced_memory()[1] < 30e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_without_pillow_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

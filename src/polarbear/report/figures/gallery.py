@@ -28,6 +28,8 @@ TRUTH, NAME, CELL = 1.85, 0.8, 0.92
 LINE, STEP, HEAD = 0.58, 0.118, 0.36
 #: Letters of a name; a column has no room for more.
 LONGEST = 17
+#: Pixels across that an image has at least, however large it is: twice those it is printed with.
+LARGEST = 1024
 #: Inches of white around.
 EDGE = 0.04
 #: Labels shown of one image at one moment; the rest is counted.
@@ -138,7 +140,9 @@ def _show(
     tree, arrival = stream.hierarchy, stream.schedule.task_of
     size, middle = LINE * 0.88, top + LINE * len(groups) / 2
     side = (0.0, size, middle + size / 2, middle - size / 2)
-    show_pixels(axes, stream.images("test")[[row]][0], extent=side)
+    image = np.asarray(stream.images("test")[[row]][0])
+    every = max(1, max(image.shape) // LARGEST)
+    show_pixels(axes, image[::every, ::every], extent=side)
     true = tree.labels_of(tree.names[stream.test_leaf[row]])
     words = "\n".join(f"{_short(tree, n, 20)} ({arrival[n]})" for n in true if n in arrival)
     axes.text(LINE, middle, words, fontsize=6, va="center", linespacing=1.3)

@@ -75,7 +75,9 @@ def _tile(image: Pixels, side: int) -> Pixels:
     whole = min(image.shape[:2])
     top, left = (image.shape[0] - whole) // 2, (image.shape[1] - whole) // 2
     square = image[top : top + whole, left : left + whole]
-    return square if whole == side else np.asarray(Image.fromarray(square).resize((side, side)))
+    return (
+        square.copy() if whole == side else np.asarray(Image.fromarray(square).resize((side, side)))
+    )
 
 
 def _root(stream: Stream, leaf: int) -> int:
