@@ -39,7 +39,7 @@ def make_runs(
 
 
 def measure(root: Path, out: Path, formats: str) -> tuple[float, float]:
-    """Give seconds and megabytes (the largest process) of the command, in a fresh process."""
+    """Return seconds and megabytes (the largest process) of the command, in a fresh process."""
     words = ["-m", "polarbear.cli", "report", root, "--out", out, "--formats", formats]
     began = time.perf_counter()
     subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)

@@ -79,7 +79,7 @@ def last(tables: list[ScoreTable], score: str) -> list[float]:
 
 
 def with_deviation(values: list[float]) -> str:
-    """Give the mean, with the standard deviation where there are several values."""
+    """Return the mean, with the standard deviation where there are several values."""
     several = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
     return f"{np.mean(values):.3f}{several}"
 

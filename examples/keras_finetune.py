@@ -30,7 +30,7 @@ def network(classes: int) -> keras.Model:
 
 
 def seen_bce(targets: keras.KerasTensor, scores: keras.KerasTensor) -> keras.KerasTensor:
-    """Give the loss over the classes so far: the columns the targets have."""
+    """Return the loss over the classes so far: the columns the targets have."""
     seen = scores[:, : targets.shape[1]]
     return keras.losses.binary_crossentropy(targets, seen, from_logits=True)
 

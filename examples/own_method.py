@@ -30,14 +30,14 @@ class KeepSure(Method):
         """Probability from which on the previous network counts as sure."""
 
     def loss(self, batch: Batch) -> Tensor:
-        """Give the mean loss of all pairs of image and seen class but the ones left alone."""
+        """Return the mean loss of all pairs of image and seen class but the ones left alone."""
         losses = binary_cross_entropy_with_logits(
             self.model(batch.images), batch.targets, reduction="none"
         )
         return (losses * self.weights(batch)).mean()
 
     def weights(self, batch: Batch) -> Tensor:
-        """Give 0 where a new image may well show an old class, else 1: (n, seen)."""
+        """Return 0 where a new image may well show an old class, else 1: (n, seen)."""
         weights = torch.ones_like(batch.targets)
         if self.teacher is None:  # the first task has no previous network
             return weights

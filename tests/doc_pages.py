@@ -43,7 +43,7 @@ class Block(NamedTuple):
         return [words[1:] for words in self.shell if words[0] == "polarbear"]
 
     def compiled(self, page: str) -> object:
-        """Give the code; empty lines first, so that a traceback names the line of the page."""
+        """Return the code; empty lines first, so that a traceback names the line of the page."""
         return compile("\n" * self.line + self.text, ROOT / page, "exec")
 
 

@@ -111,7 +111,7 @@ def tiny(method: str, **changes: Any) -> Settings:
 
 
 def scores_of_seeds(folder: Path, **changes: Any) -> Floats:
-    """Give the mean R_j of short ER runs that differ in nothing but their seed."""
+    """Return the mean R_j of short ER runs that differ in nothing but their seed."""
     values = {"network": "small", "epochs": 10, "tasks": 2, "memory_per_class": 10}
     means = []
     for seed in range(10):
@@ -122,7 +122,7 @@ def scores_of_seeds(folder: Path, **changes: Any) -> Floats:
 
 
 def standard_errors_apart(one: Floats, other: Floats) -> float:
-    """Give the distance of two samples' means in its standard errors."""
+    """Return the distance of two samples' means in its standard errors."""
     error = (one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other)) ** 0.5
     return float(abs(one.mean() - other.mean()) / error)
 

@@ -105,7 +105,7 @@ def resume(
 
 @contextmanager
 def _watching(progress: bool, on_step: OnStep | None) -> Iterator[dict[str, Any]]:
-    """Give what a run is told so that it shows itself; without rich, it is logged task by task."""
+    """Return what a run is told to show itself; without rich, it is logged task by task."""
     if not progress:
         yield {"on_step": on_step}
         return

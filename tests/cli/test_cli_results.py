@@ -278,7 +278,7 @@ def test_where_every_run_is_damaged_that_is_an_error(
 
 def test_classes_that_the_benchmark_does_not_have_spoil_no_other_run() -> None:
     from polarbear.report.build import build_report
-    from polarbear.report.read import read_runs
+    from polarbear.report.read.runs import read_runs
 
     make_run(Path("runs/a"), "lucir", predictions=True)
     file = make_run(Path("runs/b"), "er", predictions=True) / "manifest.json"

@@ -47,7 +47,7 @@ def apart(found: Tensor, expected: Tensor) -> float:
 
 
 def train_both(batch: Tensor, dtype: torch.dtype) -> tuple[nn.Module, nn.Module, float]:
-    """Give two equal networks after a backward pass, PyTorch's and ours, and their distance."""
+    """Return two equal networks after a backward pass, PyTorch's and ours, and their distance."""
     plain = network().train()
     ours = copy.deepcopy(plain)
     goal = torch.randn(len(batch), 64, device=DEVICE)

@@ -102,7 +102,7 @@ class Tally:
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """Give a folder that is gone afterwards, in memory where there is such a place."""
+    """Return a folder that is gone afterwards, in memory where there is such a place."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(
         prefix="polarbear-hard-", dir=memory if memory.is_dir() else None

@@ -27,7 +27,7 @@ class Child:
         os.kill(self.pid, number)
 
     def ended(self) -> int | None:
-        """Give the exit code, negative for a signal, or None while it goes on."""
+        """Return the exit code, negative for a signal, or None while it goes on."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if pid else None
 

@@ -152,7 +152,7 @@ def _operations(work: Work, folder: Path) -> int:
 
 
 def plans(subject: Subject, chance: random.Random) -> Iterator[list[Callable[[Path], Child]]]:
-    """Give for one run after another how it is killed: before every operation, then at random."""
+    """Return for one run after another how it is killed: before every operation, then at random."""
     work = subject.work
     for number in range(1, subject.operations + 1):
         yield [lambda folder, n=number: before_operation(work, folder, n)]  # type: ignore[misc]

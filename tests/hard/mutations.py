@@ -306,7 +306,7 @@ _DTYPES = ("|O", "|b1", "<f2", "<f4", "<f8", "<i8", "<u8", "|u1", "<U1", "<U7", 
 
 
 def npy(header: str, body: bytes, version: tuple[int, int] = (1, 0)) -> bytes:
-    """Give an array file with any header."""
+    """Return an array file with any header."""
     text = header.encode("latin-1", "replace") + b"\n"
     size = "<H" if version == (1, 0) else "<I"
     if len(text) > 65535 and version == (1, 0):
@@ -539,6 +539,6 @@ BY_KIND: dict[str, Sequence[Mutation]] = {
 
 
 def mutated(kind: str, content: bytes, chance: Chance) -> tuple[str, bytes | None]:
-    """Give a mutation's name and what it makes of a file."""
+    """Return a mutation's name and what it makes of a file."""
     mutation = chance.choice(BY_KIND[kind])
     return mutation.__name__, mutation(content, chance)

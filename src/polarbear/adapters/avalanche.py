@@ -18,7 +18,7 @@ class ViewAvalancheDataset(AvalancheDataset):
     """Avalanche's data set, read in batches where nothing stands between it and one view."""
 
     def __getitems__(self, indices: list[int]) -> list[Sample]:
-        """Give several samples at once, as a DataLoader asks."""
+        """Return several samples at once, as a DataLoader asks."""
         flat = self._flat_data
         if not self._is_one_view():
             return [self[index] for index in indices]
@@ -41,7 +41,7 @@ class ViewAvalancheDataset(AvalancheDataset):
 def benchmark(
     stream: Stream, *, transform: Transform | None = None, eval_transform: Transform | None = None
 ) -> Any:
-    """Give a benchmark with the streams ``train``, ``valid`` and ``test``, an experience a task.
+    """Return a benchmark with the streams ``train``, ``valid`` and ``test``, an experience a task.
 
     A sample is (image, target): uint8 (3, h, w), or what the transform makes of it, and float32
     (c,), a column for every class of the stream in its order of arrival, 0 for those still to

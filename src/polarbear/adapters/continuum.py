@@ -25,7 +25,7 @@ class ViewTaskSet(ArrayTaskSet):
     """Continuum's task set of images in memory, read in batches where there is no transform."""
 
     def __getitems__(self, indices: list[int]) -> list[tuple[Any, Any, Any]]:
-        """Give several samples at once, as a DataLoader asks."""
+        """Return several samples at once, as a DataLoader asks."""
         if self.trsf is not None or self.target_trsf is not None:
             return [self[index] for index in indices]
         pixels = self._x[indices].transpose(0, 3, 1, 2)
@@ -72,7 +72,7 @@ class StreamScenario(_BaseScenario):
             self.trsf = None
 
     def __getitem__(self, task_index: int | slice) -> Any:
-        """Give the task set of a task, or of several tasks together."""
+        """Return the task set of a task, or of several tasks together."""
         numbers = range(len(self))[task_index]
         parts = [numbers] if isinstance(numbers, int) else list(numbers)
         arrays = [self._arrays(number) for number in parts]

@@ -41,7 +41,7 @@ class ViewSource(grain.MapDataset):
         return len(self.samples)
 
     def __getitem__(self, index: int | slice) -> Any:
-        """Give an image and its label; from the end on it begins anew, as Grain counts epochs."""
+        """Return an image and its label; from the end on it begins anew, as Grain counts epochs."""
         if isinstance(index, slice):
             return self.slice(index)
         image, label = self.samples[index % len(self.samples)]
@@ -65,14 +65,14 @@ class BatchSource:
         return -(-len(self.order) // self.size)
 
     def __getitem__(self, number: int) -> Record:
-        """Give a batch: images (n, h, w, 3) and labels (n, s)."""
+        """Return a batch: images (n, h, w, 3) and labels (n, s)."""
         places = self.order[number * self.size : (number + 1) * self.size]
         images, labels = self.samples[places]
         return {"image": images, "label": labels}
 
 
 def batches(source: ViewSource, size: int = 128, *, seed: int | None = None, epoch: int = 0) -> Any:
-    """Give a ``grain.MapDataset`` of batches; many times as fast as ``.shuffle().batch()``.
+    """Return a ``grain.MapDataset`` of batches; many times as fast as ``.shuffle().batch()``.
 
     Grain handles every element in Python, so that here an element is a batch.
 

@@ -16,7 +16,7 @@ __all__ = ["dataset", "embedded", "source"]
 
 
 def dataset(stream: Stream, view: View) -> Any:
-    """Give a ``datasets.Dataset`` that takes its pixels from the stream when they are asked for.
+    """Return a ``datasets.Dataset`` that takes its pixels from the stream when they are asked for.
 
     A sample is {"image": (h, w, 3) uint8, "label": (s,) float32, "row": its row in the file}.
 
@@ -37,7 +37,7 @@ def dataset(stream: Stream, view: View) -> Any:
 
 
 def embedded(stream: Stream, view: View) -> Any:
-    """Give a ``datasets.Dataset`` with the images inside, to be saved, shared or mapped.
+    """Return a ``datasets.Dataset`` with the images inside, to be saved, shared or mapped.
 
     Its features are ``image`` (an Image), ``labels`` (class labels named as the seen classes, as
     many as the image carries) and ``row``. Images are kept as their source stores them, or

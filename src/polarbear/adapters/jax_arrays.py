@@ -18,7 +18,7 @@ Pair = tuple["jax.Array", "jax.Array"]
 
 
 def arrays(stream: Stream, view: View) -> Pair:
-    """Give all images (n, h, w, 3) uint8 and labels (n, s) float32 of a view, on the device.
+    """Return all images (n, h, w, 3) uint8 and labels (n, s) float32 of a view, on the device.
 
     For training steps that take their batches on the device, inside ``jax.jit``.
 

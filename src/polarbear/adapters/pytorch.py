@@ -60,7 +60,7 @@ class ViewDataset(Dataset[Sample]):
         return len(self.samples)
 
     def __getitem__(self, index: Any) -> Sample:
-        """Give (image, target) for a number, or a batch of them for a list of numbers."""
+        """Return (image, target) for a number, or a batch of them for a list of numbers."""
         if isinstance(index, (list, np.ndarray, Tensor)):
             return self._batch(torch.as_tensor(index))
         images, targets = self._tensors if self._tensors else self._read(int(index))
@@ -68,7 +68,7 @@ class ViewDataset(Dataset[Sample]):
         return self._shown(images[place]), self._labelled(targets[place])
 
     def __getitems__(self, indices: list[int]) -> list[Sample]:
-        """Give several samples at once, as a plain ``DataLoader(dataset, batch_size)`` asks."""
+        """Return several samples at once, as a plain ``DataLoader(dataset, batch_size)`` asks."""
         images, targets = self._pixels(torch.as_tensor(indices))
         return [
             (self._shown(image), self._labelled(target))
@@ -127,7 +127,7 @@ def loader(
     drop_last: bool = False,
     **more: Any,
 ) -> "DataLoader[Sample]":
-    """Give a DataLoader over whole batches; ``more`` goes to it: ``num_workers``, ``pin_memory``.
+    """Return a DataLoader over whole batches; ``more`` goes to it: ``num_workers``, ``pin_memory``.
 
     >>> from polarbear import load
     >>> stream = load("iirc-shapes")

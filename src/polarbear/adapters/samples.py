@@ -55,7 +55,7 @@ class Samples:
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> tuple[Pixels, Floats32]:
-        """Give image and label of one place, or of an array of places."""
+        """Return image and label of one place, or of an array of places."""
         return self.images[self.rows[index]], self.table[self.leaf[index]]
 
     @property
@@ -64,7 +64,7 @@ class Samples:
         return type(self.images) is np.ndarray
 
     def order(self, seed: int | None, epoch: int) -> Ints:
-        """Give the places in the order of an epoch: as they lie, or shuffled by seed and epoch."""
+        """Return the places in an epoch's order: as they lie, or shuffled by seed and epoch."""
         if seed is None:
             return np.arange(len(self))
         return np.random.default_rng([seed, self.table.shape[1], epoch]).permutation(len(self))

@@ -8,7 +8,7 @@ from polarbear.benchmark.stream import Stream, View
 
 
 def dataset(stream: Stream, view: View, batch_size: int = 128, *, seed: int | None = None) -> Any:
-    """Give batches of images (n, h, w, 3) uint8 and labels (n, s) float32.
+    """Return batches of images (n, h, w, 3) uint8 and labels (n, s) float32.
 
     In the order of the rows, or with a ``seed`` shuffled anew each time it is gone through; the
     last batch may be smaller. tf.data's autotuning is off, since to start it takes longer than a

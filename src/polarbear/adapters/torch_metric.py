@@ -55,7 +55,7 @@ class PwJaccard(Metric):
         self.images += len(preds)
 
     def compute(self) -> Tensor:
-        """Give the mean score."""
+        """Return the mean score."""
         return self.total / self.images
 
     def _named(self, preds: Tensor) -> Tensor:

@@ -14,11 +14,11 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Give the array itself, made read-only."""
+    """Return the array itself, made read-only."""
     array.flags.writeable = False
     return array
 
 
 def kept(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Give the array read-only, copied first where somebody could still write to it."""
+    """Return the array read-only, copied first where somebody could still write to it."""
     return frozen(array.copy()) if array.flags.writeable else array

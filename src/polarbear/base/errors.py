@@ -46,7 +46,7 @@ def counted(number: int, what: str, several: str | None = None) -> str:
 
 
 def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownNameError:
-    """Give the error for a wrong name, with the nearest valid one and the list.
+    """Return the error for a wrong name, with the nearest valid one and the list.
 
     >>> print(unknown_name("benchmark", "irc-cifar", ["iirc-cifar", "iirc-shapes"]))
     unknown benchmark 'irc-cifar': did you mean 'iirc-cifar'? Valid: iirc-cifar, iirc-shapes

@@ -31,12 +31,12 @@ class CheckError(PolarbearError):
 
 
 def warning(message: str) -> Finding:
-    """Give a finding that changes what scores mean."""
+    """Return a finding that changes what scores mean."""
     return Finding("warning", message)
 
 
 def error(message: str) -> Finding:
-    """Give a finding that spoils scores."""
+    """Return a finding that spoils scores."""
     return Finding("error", message)
 
 

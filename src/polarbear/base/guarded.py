@@ -51,7 +51,7 @@ def opened(
 
 
 def read_bytes(path: str | Path, where: str = "", error: Refusal = DataError) -> bytes:
-    """Give a file's content; ``where`` names it in messages."""
+    """Return a file's content; ``where`` names it in messages."""
     where = where or str(path)
     with _open(Path(path), where, error) as file:
         try:
@@ -63,7 +63,7 @@ def read_bytes(path: str | Path, where: str = "", error: Refusal = DataError) ->
 def read_json(
     path: str | Path, what: str = "JSON", error: Refusal = DataError, remedy: str = ""
 ) -> dict[str, Any]:
-    """Give the object that a JSON file holds."""
+    """Return the object that a JSON file holds."""
     with opened(path, what, error, remedy) as file:
         content = parse_json(file.read())
         if not isinstance(content, dict):
@@ -72,7 +72,7 @@ def read_json(
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Give what a JSON text says; whatever is wrong with it is a ValueError.
+    """Return what a JSON text says; whatever is wrong with it is a ValueError.
 
     >>> parse_json(b'{"r": [0.5, null]}')
     {'r': [0.5, None]}
@@ -85,13 +85,13 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_toml(path: str | Path, error: Refusal = DataError) -> dict[str, Any]:
-    """Give what a TOML file says."""
+    """Return what a TOML file says."""
     with opened(path, "TOML", error, "") as file:
         return tomllib.loads(file.read().decode())
 
 
 def read_csv(path: str | Path, error: Refusal = DataError) -> list[list[str]]:
-    """Give the lines of a CSV file that are not empty, each as its fields without spaces around."""
+    """Return the lines of a CSV file that are not empty, each as its fields, stripped."""
     with opened(path, "CSV", error, "") as file:
         # utf-8-sig: spreadsheets put a byte order mark first.
         text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
@@ -107,7 +107,7 @@ def read_npz(
     remedy: str = "Is it complete?",
     most: int | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Give those of the named arrays that a ``.npz`` file holds.
+    """Return those of the named arrays that a ``.npz`` file holds.
 
     An array above ``most`` bytes is refused. Bytes that changed since they were written are
     noticed: a ``.npz`` file has checksums.
@@ -120,7 +120,7 @@ def read_npz(
 def npz_names(
     path: str | Path, *, what: str = ".npz", error: Refusal = DataError, remedy: str = ""
 ) -> list[str]:
-    """Give the names of the arrays in a ``.npz`` file."""
+    """Return the names of the arrays in a ``.npz`` file."""
     with opened(path, what, error, remedy) as file, ZipFile(file) as archive:
         return list(_members(archive))
 
@@ -128,7 +128,7 @@ def npz_names(
 def read_npy(
     path: str | Path, *, error: Refusal = DataError, remedy: str = "Is it complete?"
 ) -> NDArray[Any]:
-    """Give the array of a ``.npy`` file."""
+    """Return the array of a ``.npy`` file."""
     with opened(path, ".npy", error, remedy) as file:
         size = os.fstat(file.fileno()).st_size
         return _array("it", Path(path).open, size)

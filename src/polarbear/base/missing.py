@@ -8,7 +8,7 @@ class MissingLibraryError(PolarbearError, ImportError):
 
 
 def missing(library: str, extra: str) -> MissingLibraryError:
-    """Give the error that says what to install.
+    """Return the error that says what to install.
 
     >>> print(missing("TensorFlow", "tensorflow"))  # doctest: +ELLIPSIS
     this adapter needs TensorFlow: pip install ...[tensorflow]'

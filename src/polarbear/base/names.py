@@ -16,7 +16,7 @@ LONGEST, LONGEST_FILE = 100, 60
 
 
 def one_line(text: str) -> str:
-    r"""Give a text on one line, with a blank or � for what cannot be printed.
+    r"""Return a text on one line, with a blank or � for what cannot be printed.
 
     >>> one_line("polar\nbear \x1b[2J")
     'polar bear �[2J'
@@ -25,13 +25,13 @@ def one_line(text: str) -> str:
 
 
 def readable(name: str, longest: int = LONGEST) -> str:
-    """Give a name as it is shown: on one line, cut where it is endless."""
+    """Return a name as it is shown: on one line, cut where it is endless."""
     line = one_line(name)
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def printable(text: str) -> str:
-    """Give lines of text without what a terminal would obey."""
+    """Return lines of text without what a terminal would obey."""
     return _NOT_IN_A_TEXT.sub("�", text)
 
 
@@ -46,7 +46,7 @@ def json_text(content: Any, **how: Any) -> str:
 
 
 def file_name(name: str) -> str:
-    """Give a name as (part of) a file's: no path, not too long, and another for another name.
+    """Return a name as (part of) a file's: no path, not too long, and another for another name.
 
     Latin letters, digits, dots, hyphens and underscores stay; a name that loses any other sign, or
     looks as if it had, gets a hash.

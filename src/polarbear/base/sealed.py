@@ -16,13 +16,13 @@ DIGITS = 16  # of sha256: a damaged record passes once in 2**64
 
 
 def checksum(content: Any) -> str:
-    """Give a checksum of plain data, whatever the order of their keys."""
+    """Return a checksum of plain data, whatever the order of their keys."""
     text = json.dumps(content, sort_keys=True, allow_nan=False)
     return sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Give plain data with their checksum."""
+    """Return plain data with their checksum."""
     return {**content, SEAL: checksum(content)}
 
 
@@ -43,7 +43,7 @@ def parsed(text: bytes) -> dict[str, Any]:
 
 
 def without_seal(content: Mapping[str, Any], *, required: bool) -> dict[str, Any]:
-    """Give what was sealed; a seal that does not fit is a ValueError."""
+    """Return what was sealed; a seal that does not fit is a ValueError."""
     rest = {name: value for name, value in content.items() if name != SEAL}
     seal = content.get(SEAL)
     if seal != checksum(rest) and (required or seal is not None):

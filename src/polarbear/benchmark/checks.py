@@ -20,7 +20,7 @@ __all__ = ["CheckError", "Finding", "check_hierarchy", "check_stream"]
 
 
 def check_hierarchy(hierarchy: Hierarchy, *, strict: bool = True) -> tuple[Finding, ...]:
-    """Give everything odd about a hierarchy; with ``strict``, errors are raised.
+    """Return everything odd about a hierarchy; with ``strict``, errors are raised.
 
     >>> for finding in check_hierarchy(Hierarchy.from_children({"bear": ["polar bear"]})):
     ...     print(finding.message[:55])
@@ -36,7 +36,7 @@ def check_hierarchy(hierarchy: Hierarchy, *, strict: bool = True) -> tuple[Findi
 
 
 def check_stream(stream: Stream, *, strict: bool = True) -> tuple[Finding, ...]:
-    """Give everything odd about a stream and its hierarchy; with ``strict``, errors are raised.
+    """Return everything odd about a stream and its hierarchy; with ``strict``, errors are raised.
 
     Looks at every label and every row number, and at the first images of each file.
     """

@@ -86,7 +86,7 @@ class Statistics:
     class_sizes: tuple[ClassSize, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the same as dictionaries, ready for JSON."""
+        """Return the same as dictionaries, ready for JSON."""
         return asdict(self)
 
 
@@ -184,7 +184,7 @@ def _count_splits(stream: Stream, tasks: tuple[TaskSize, ...]) -> SplitSizes:
 
 
 def _labelled(task: Task) -> list[Labelled]:
-    """Give the images with the label of each of the task's classes: training, validation."""
+    """Return the images with the label of each of the task's classes: training, validation."""
     return list(
         zip(*(_label_counts(view, task.new) for view in (task.train, task.valid)), strict=True)
     )

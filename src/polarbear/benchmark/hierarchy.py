@@ -112,14 +112,14 @@ class Hierarchy:
         return {name: i for i, name in enumerate(self.names)}
 
     def index(self, name: str) -> int:
-        """Give a class's number, or an error with the nearest name."""
+        """Return a class's number, or an error with the nearest name."""
         try:
             return self.number[name]
         except KeyError:
             raise unknown_name("class", name, self.names) from None
 
     def title(self, name: str) -> str:
-        """Give a class's name as people write it: ``n02134084`` → ``ice bear``."""
+        """Return a class's name as people write it: ``n02134084`` → ``ice bear``."""
         return readable(self.titles.get(name, name.replace("_", " ")))
 
     @cached_property
@@ -165,17 +165,17 @@ class Hierarchy:
         return tuple(name for name, leaf in zip(self.names, self.is_leaf, strict=True) if not leaf)
 
     def parent(self, name: str) -> str | None:
-        """Give the class above, or None."""
+        """Return the class above, or None."""
         up = self.parents[self.index(name)]
         return None if up < 0 else self.names[up]
 
     def children(self, name: str) -> tuple[str, ...]:
-        """Give the classes right below."""
+        """Return the classes right below."""
         i = self.index(name)
         return tuple(n for n, up in zip(self.names, self.parents, strict=True) if up == i)
 
     def labels_of(self, leaf: str) -> tuple[str, ...]:
-        """Give every label of an image of this class, from the top down."""
+        """Return every label of an image of this class, from the top down."""
         path: list[str] = []
         up: str | None = leaf
         while up is not None:
@@ -260,7 +260,7 @@ def _walk(
 
 
 def _listed(where: str, names: Any) -> Iterable[str]:
-    """Give the names, unless they are one text, which Python would take letter by letter."""
+    """Return the names, unless they are one text, which Python would take letter by letter."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise HierarchyError(f"{where}: a list of classes is needed, not {names!r}")
     return names

@@ -10,7 +10,7 @@ from polarbear.benchmark.hierarchy import Hierarchy
 
 
 def number_leaves(where: str, labels: Sequence[str], hierarchy: Hierarchy) -> Ints:
-    """Give each label as a number of ``hierarchy.leaves``: (n,); ``where`` is for messages.
+    """Return each label as a number of ``hierarchy.leaves``: (n,); ``where`` is for messages.
 
     >>> number_leaves("zoo.csv", ["pug", "lamp"], Hierarchy.flat(["lamp", "pug"])).tolist()
     [1, 0]

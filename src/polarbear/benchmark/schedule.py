@@ -59,17 +59,17 @@ class Schedule:
         return {name: index for index, task in enumerate(self.tasks) for name in task}
 
     def seen(self, after: int) -> tuple[str, ...]:
-        """Give the classes of tasks 0 to ``after``, in their order of arrival."""
+        """Return the classes of tasks 0 to ``after``, in their order of arrival."""
         if not 0 <= after < len(self):
             raise ScheduleError(f"after={after}: tasks are 0 to {len(self) - 1}")
         return tuple(name for task in self.tasks[: after + 1] for name in task)
 
     def joint(self) -> "Schedule":
-        """Give the same classes in one task."""
+        """Return the same classes in one task."""
         return Schedule((self.classes,))
 
     def children_too_early(self, hierarchy: Hierarchy) -> tuple[tuple[str, str], ...]:
-        """Give (superclass, subclass) pairs where the superclass is not in an earlier task.
+        """Return (superclass, subclass) pairs where the superclass is not in an earlier task.
 
         The published orders have none; a schedule of your own may, and :class:`Stream` follows it.
         """

@@ -23,7 +23,7 @@ class Images(Protocol):
         ...
 
     def __getitem__(self, rows: Any, /) -> Pixels:
-        """Give images (n, h, w, 3) for (n,) row numbers or a slice; (h, w, 3) for one number."""
+        """Return images (n, h, w, 3) for (n,) row numbers or a slice; (h, w, 3) for one number."""
         ...
 
 
@@ -60,5 +60,5 @@ class Source:
                 )
 
     def images(self, split: SplitName) -> Images:
-        """Give the images of a file."""
+        """Return the images of a file."""
         return self.train if split == "train" else self.test

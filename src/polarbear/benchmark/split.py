@@ -105,7 +105,7 @@ def group_by_leaf(
 def class_rows(
     name: str, split: str, hierarchy: Hierarchy, grouped: LeafRows, rule: SplitRule
 ) -> list[Ints]:
-    """Give the rows a class trains on (or is validated on), one array a leaf below it."""
+    """Return the rows a class trains on (or is validated on), one array a leaf below it."""
     c = hierarchy.index(name)
     begin, size = grouped.parts[split]
     first = grouped.start[:-1] + begin

@@ -185,7 +185,7 @@ class Stream(Sequence[Task]):
     @overload
     def __getitem__(self, index: slice) -> list[Task]: ...
     def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        """Give a task (or a list of tasks for a slice)."""
+        """Return a task (or a list of tasks for a slice)."""
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
         try:
@@ -203,26 +203,26 @@ class Stream(Sequence[Task]):
         return Task(index, classes, seen, train, valid)
 
     def train(self, after: int, task: int | None = None) -> View:
-        """Give training rows of tasks 0..after (or of one) with complete labels.
+        """Return training rows of tasks 0..after (or of one) with complete labels.
 
         What joint and incremental joint training see; every other learner gets ``stream[i].train``.
         """
         return self._complete("train", after, task)
 
     def valid(self, after: int, task: int | None = None) -> View:
-        """Give in-task validation rows of tasks 0..after (or of one) with complete labels."""
+        """Return in-task validation rows of tasks 0..after (or of one) with complete labels."""
         return self._complete("valid", after, task)
 
     def post_valid(self, after: int, task: int | None = None) -> View:
-        """Give post-task validation rows of tasks 0..after (or of one) with complete labels."""
+        """Return post-task validation rows of tasks 0..after (or of one) with complete labels."""
         return self._complete("post_valid", after, task)
 
     def test(self, after: int, task: int | None = None) -> View:
-        """Give test rows of tasks 0..after (or of one), labelled among the classes seen by then."""
+        """Return test rows of tasks 0..after (or of one), labelled among the seen classes."""
         return self._complete("test", after, task)
 
     def images(self, split: SplitName) -> Images:
-        """Give the pixels of the training or the test file: ``images("train")[rows]``."""
+        """Return the pixels of the training or the test file: ``images("train")[rows]``."""
         if split not in ("train", "test"):
             raise unknown_name("file", split, ("train", "test"))
         if self.source is None:

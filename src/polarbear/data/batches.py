@@ -43,7 +43,7 @@ class Normalise:
 
 
 def pad_crop_flip(images: Pixels, random: np.random.Generator, pad: int = 4) -> Pixels:
-    """Give images (n, h, w, 3) shifted by up to ``pad`` pixels over black, half of them mirrored.
+    """Return images (n, h, w, 3) shifted by up to ``pad`` pixels over black, half of them mirrored.
 
     The paper's augmentation for CIFAR: pad 4, random crop to the old size, horizontal flip.
     """

@@ -39,7 +39,7 @@ MOST_BYTES = 1 << 30  # of one array; the training images as 32-bit numbers woul
 
 
 def open_cifar100(root: str | Path, *, verify: bool = True) -> Source:
-    """Give CIFAR-100 from what ``root`` holds: official files, ``cifar100.npz`` or parquet.
+    """Return CIFAR-100 from what ``root`` holds: official files, ``cifar100.npz`` or parquet.
 
     ``root`` may also be the folder ``cifar-100-python`` itself or the path of a ``.npz`` file.
     ``verify=False`` skips the checksums of the official files, but not the sizes.
@@ -83,7 +83,7 @@ def places(root: Path) -> str:
 
 
 def from_npz(path: str | Path) -> Source:
-    """Give CIFAR-100 from one ``.npz`` file.
+    """Return CIFAR-100 from one ``.npz`` file.
 
     It holds ``train_images`` and ``test_images``, (n, 32, 32, 3) uint8, ``train_labels`` and
     ``test_labels``, (n,) or (n, 1) official fine label numbers; ``x_train``, ``y_train``,
@@ -104,7 +104,7 @@ def from_npz(path: str | Path) -> Source:
 
 
 def from_parquet(folder: str | Path) -> Source:
-    """Give CIFAR-100 from Hugging Face's ``train-*.parquet`` and ``test-*.parquet``, decoded.
+    """Return CIFAR-100 from Hugging Face's ``train-*.parquet`` and ``test-*.parquet``, decoded.
 
     Needs pyarrow and Pillow. The checksum is over labels and pixels.
     """

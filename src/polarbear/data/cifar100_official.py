@@ -97,12 +97,12 @@ class PlanarImages:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Give (n, 32, 32, 3)."""
+        """Return (n, 32, 32, 3)."""
         return (self.rows, 32, 32, 3)
 
     @property
     def dtype(self) -> np.dtype[np.uint8]:
-        """Give uint8."""
+        """Return uint8."""
         return np.dtype(np.uint8)
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class PlanarImages:
         return self.rows
 
     def __getitem__(self, rows: Any, /) -> Pixels:
-        """Give images (n, 32, 32, 3), or (32, 32, 3) for one number, as a new array."""
+        """Return images (n, 32, 32, 3), or (32, 32, 3) for one number, as a new array."""
         numbers = self._numbers[rows]
         flat = numbers.reshape(-1)
         images = np.empty((len(flat), 32, 32, 3), np.uint8)
@@ -122,7 +122,7 @@ class PlanarImages:
         return images.reshape(*numbers.shape, 32, 32, 3)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Give all images as one array (n, 32, 32, 3)."""
+        """Return all images as one array (n, 32, 32, 3)."""
         if copy is False:
             raise ValueError("images in planes cannot become an array without a copy")
         images = self[:]
@@ -134,7 +134,7 @@ class PlanarImages:
 
 
 def from_official(folder: str | Path, *, verify: bool = True) -> Source:
-    """Give CIFAR-100 from the official ``train`` and ``test``, whose pixels stay in the files.
+    """Return CIFAR-100 from the official ``train`` and ``test``, whose pixels stay in the files.
 
     No pickle is read: the files' bytes are known, so labels and pixels lie at known places.
     The checksum names the two files' SHA-256; it is empty with ``verify=False``.
@@ -208,7 +208,7 @@ def _remedy(path: Path) -> str:
 
 
 def file_digest(path: Path, algorithm: str) -> str:
-    """Give the hexadecimal digest of a file."""
+    """Return the hexadecimal digest of a file."""
     with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
 

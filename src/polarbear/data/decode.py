@@ -36,11 +36,11 @@ class EncodedImages(Protocol):
         ...
 
     def encoded(self, row: int) -> bytes:
-        """Give an image as it is stored: JPEG, PNG or WebP."""
+        """Return an image as it is stored: JPEG, PNG or WebP."""
         ...
 
     def name(self, row: int) -> str:
-        """Give an image's file name."""
+        """Return an image's file name."""
         ...
 
     def where(self, row: int) -> str:
@@ -76,7 +76,7 @@ class LazyImages:
         return len(self.files)
 
     def __getitem__(self, rows: Any) -> Pixels:
-        """Give images (n, h, w, 3) for (n,) row numbers or a slice; (h, w, 3) for one number."""
+        """Return images (n, h, w, 3) for (n,) row numbers or a slice; (h, w, 3) for one number."""
         if isinstance(rows, (int, np.integer)):
             return self._decoded(int(_row_numbers([rows], len(self))[0]))
         numbers = _row_numbers(rows, len(self))
@@ -86,7 +86,7 @@ class LazyImages:
         return self._batch(numbers.tolist())
 
     def image(self, row: int) -> Pixels:
-        """Give one image at its own size: (h, w, 3)."""
+        """Return one image at its own size: (h, w, 3)."""
         return decode(self.files.encoded(row), self.files.where(row))
 
     def _decoded(self, row: int) -> Pixels:
@@ -118,7 +118,7 @@ class LazyImages:
 def in_order(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
 ) -> Iterator[Result]:
-    """Give the result of each item in their order, by many threads that are a few items ahead."""
+    """Return the result of each item in their order, by many threads that are a few items ahead."""
     threads = workers_or_default(workers)
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads) as pool:
@@ -135,12 +135,12 @@ def in_order(
 
 
 def workers_or_default(workers: int | None) -> int:
-    """Give the number of decoding threads: as asked, or one a processor and 16 at most."""
+    """Return the number of decoding threads: as asked, or one a processor and 16 at most."""
     return workers or min(16, os.cpu_count() or 1)
 
 
 def decode(encoded: bytes, where: str, size: int | None = None) -> Pixels:
-    """Give an encoded image as RGB (h, w, 3), or cut to (size, size) round its middle.
+    """Return an encoded image as RGB (h, w, 3), or cut to (size, size) round its middle.
 
     A rotation noted in the file's EXIF is left alone, as everybody does on ImageNet.
     """
@@ -166,7 +166,7 @@ def reading(where: str) -> Iterator[None]:
 
 
 def open_image(encoded: bytes) -> "Image":
-    """Give a Pillow image whose pixels are not decoded yet."""
+    """Return a Pillow image whose pixels are not decoded yet."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -176,7 +176,7 @@ def open_image(encoded: bytes) -> "Image":
 
 
 def as_rgb(image: "Image") -> "Image":
-    """Give the image decoded, in RGB."""
+    """Return the image decoded, in RGB."""
     if image.mode.startswith(("I", "F")):
         # Pillow would cut their values off at 255, and leave most images white.
         raise ValueError(f"its pixels have more than 8 bits (mode {image.mode})")
@@ -186,7 +186,7 @@ def as_rgb(image: "Image") -> "Image":
 
 
 def shrink(image: "Image", size: int) -> "Image":
-    """Give the image in RGB, resized until its short side is ``size``."""
+    """Return the image in RGB, resized until its short side is ``size``."""
     from PIL.Image import Resampling
 
     width, height = image.size

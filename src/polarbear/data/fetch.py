@@ -54,7 +54,7 @@ def fetch(
     attempts: int = 5,
     pause: float = 1.0,
 ) -> Path:
-    """Give ``target``, downloaded from ``url`` unless it is already there with the right md5.
+    """Return ``target``, downloaded from ``url`` unless it is already there with the right md5.
 
     What has come is kept as ``<target>.part``, and the next call takes it up from there. A cut
     connection is tried ``attempts`` times, after ``pause`` seconds, then twice that, and so on.
@@ -213,7 +213,7 @@ def fetch_cifar100(
     attempts: int = 5,
     pause: float = 1.0,
 ) -> Path:
-    """Give ``root/cifar-100-python`` with the verified official files, downloaded if need be.
+    """Return ``root/cifar-100-python`` with the verified official files, downloaded if need be.
 
     ``files`` says what the archive must hold; every other member is left alone.
     """

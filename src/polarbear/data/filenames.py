@@ -40,13 +40,13 @@ class FileNames:
         return int(self._ends[row - 1]) + 1 if row else 0
 
     def __getitem__(self, row: int) -> str:
-        """Give the name of one row."""
+        """Return the name of one row."""
         return os.fsdecode(self.joined[self._begin(row) : self._ends[row]])
 
     def __iter__(self) -> Iterator[str]:
-        """Give one name after another."""
+        """Return one name after another."""
         return iter(os.fsdecode(self.joined).split("\0")[:-1])
 
     def part(self, first: int, end: int) -> "FileNames":
-        """Give the names of rows ``first`` to ``end - 1``, numbered from 0."""
+        """Return the names of rows ``first`` to ``end - 1``, numbered from 0."""
         return FileNames(self.joined[self._begin(first) : self._begin(end)])

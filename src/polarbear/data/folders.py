@@ -83,11 +83,11 @@ class FolderIndex:
         return FileNames.of(name for part in self.listed for name in sorted(part.split("\0")[:-1]))
 
     def name(self, row: int) -> str:
-        """Give an image's file name."""
+        """Return an image's file name."""
         return self.names[row]
 
     def path(self, row: int) -> Path:
-        """Give an image's path."""
+        """Return an image's path."""
         return Path(self.folder, self.classes[self.leaf[row]], self.name(row))
 
     def where(self, row: int) -> str:
@@ -95,7 +95,7 @@ class FolderIndex:
         return f"{self.path(row)} (row {row})"
 
     def encoded(self, row: int) -> bytes:
-        """Give an image file's bytes."""
+        """Return an image file's bytes."""
         return read_bytes(self.path(row), self.where(row))
 
     @cached_property

@@ -22,7 +22,7 @@ def source(
     size: int | None = None,
     in_memory: bool = False,
 ) -> Source:
-    """Give the data source of a training and a test ``datasets.Dataset``, such as CIFAR-100's.
+    """Return the data source of a training and a test ``datasets.Dataset``, such as CIFAR-100's.
 
     ``image`` names an Image column and ``label`` a ClassLabel column, whose names are the leaves
     of the hierarchy. Images are decoded when they are asked for, cut to ``size`` where given; with
@@ -62,12 +62,12 @@ class DatasetFiles:
         return len(self.column)
 
     def encoded(self, row: int) -> bytes:
-        """Give an image as it is stored."""
+        """Return an image as it is stored."""
         stored = self.column[row][self.name_of]
         return stored["bytes"] if stored["bytes"] else Path(stored["path"]).read_bytes()
 
     def name(self, row: int) -> str:
-        """Give an image's file name."""
+        """Return an image's file name."""
         return Path(self.column[row][self.name_of]["path"] or f"row-{row}").name
 
     def where(self, row: int) -> str:
@@ -95,7 +95,7 @@ def _refuse_unknown(part: Any, column: str) -> None:
 
 
 def library() -> Any:
-    """Give the library, or say what to install."""
+    """Return the library, or say what to install."""
     try:
         import datasets
     except ImportError as error:

@@ -76,7 +76,7 @@ def _refuse_absent(root: Path) -> None:
 
 
 def reference_file_order(leaf: Ints, sequence: Sequence[int], hierarchy: Hierarchy) -> Ints:
-    """Give the training rows in the order in which ``iirc==1.0.1`` splits them: (n,).
+    """Return the training rows in the order in which ``iirc==1.0.1`` splits them: (n,).
 
     ``leaf`` (n,) is the class number of each row, in the order of sorted names inside a class;
     ``sequence`` the class numbers as the package goes through them. It lines the files up class

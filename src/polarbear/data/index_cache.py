@@ -21,7 +21,7 @@ SETTLED_NS = 2_000_000_000
 
 
 def cache_files(folder: Path, cache: bool | str | Path = True) -> tuple[Path, ...]:
-    """Give the files that may hold the index of ``folder``: beside it, then in a cache folder."""
+    """Return the files that may hold the index of ``folder``: beside it, then in a cache folder."""
     if cache is False:
         return ()
     folder = folder.resolve()
@@ -33,7 +33,7 @@ def cache_files(folder: Path, cache: bool | str | Path = True) -> tuple[Path, ..
 
 
 def read_cache(file: Path, changed: Mapping[str, int]) -> tuple[Ints, bytes] | None:
-    """Give files a class (c,) and their names, or None where the cache does not hold.
+    """Return files a class (c,) and their names, or None where the cache does not hold.
 
     ``changed`` is class folder → time of its last change, as the folders are now.
     """

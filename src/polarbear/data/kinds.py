@@ -14,7 +14,7 @@ class Opener(Protocol):
     """Opens data of one kind."""
 
     def __call__(self, path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
-        """Give the images at ``path``, decoded to ``size`` × ``size`` where it is given."""
+        """Return the images at ``path``, decoded to ``size`` × ``size`` where it is given."""
         ...
 
 

@@ -76,7 +76,7 @@ class PackedImages:
         return len(self.shapes)
 
     def encoded(self, row: int) -> bytes:
-        """Give an image as it is stored."""
+        """Return an image as it is stored."""
         begin, end = int(self.offsets[row]), int(self.offsets[row + 1])
         try:
             with self.file.open("rb", buffering=0) as file:
@@ -89,7 +89,7 @@ class PackedImages:
         return content
 
     def name(self, row: int) -> str:
-        """Give the file name an image had."""
+        """Return the file name an image had."""
         return self.names[row]
 
     def where(self, row: int) -> str:
@@ -146,7 +146,7 @@ def verify_packed(folder: str | Path) -> None:
 
 
 def content_checksum(images: Any, index: Arrays) -> str:
-    """Give the sha256 of the images' bytes, already hashed, and of the index after them."""
+    """Return the sha256 of the images' bytes, already hashed, and of the index after them."""
     digest = images.copy()
     for name in sorted(index):
         digest.update(index[name].tobytes())

@@ -51,7 +51,7 @@ def _union(*parts: Floats) -> Floats:
 
 
 def _sides(x: Floats, y: Floats, count: int, inner: float) -> Floats:
-    """Give the distance from each side of a polygon that stands on one: (count, n, 32, 32)."""
+    """Return the distance from each side of a polygon that stands on one: (count, n, 32, 32)."""
     angle: Floats = 2 * np.pi * np.arange(count)[:, None, None, None] / count
     return -np.sin(angle) * x - np.cos(angle) * y - inner
 
@@ -96,7 +96,7 @@ def _arrow(x: Floats, y: Floats) -> Floats:
 
 
 def _waves(along: Floats, period: float) -> Floats:
-    """Give bands of half a period, about the signed distance from their edges."""
+    """Return bands of half a period, about the signed distance from their edges."""
     return np.sin(2 * np.pi * along / period) * (period / (2 * np.pi))
 
 

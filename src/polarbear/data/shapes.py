@@ -86,7 +86,7 @@ def _checksum(*arrays: Pixels | Ints) -> str:
 
 
 def _chances(key: tuple[int, ...], rows: int, columns: int) -> Floats:
-    """Give random numbers from 0 to 1: (rows, columns).
+    """Return random numbers from 0 to 1: (rows, columns).
 
     NumPy promises the same raw bits for ever, but not the same floats from its Generator.
     """
@@ -128,7 +128,7 @@ def _develop(layers: Layers, choice: dict[str, Floats], noise: Floats) -> Pixels
 
 
 def _colour(hue: Floats, level: Floats, shade: Floats) -> Floats:
-    """Give colours of a hue at a brightness of level ± 0.06: (n, 1, 1, 3)."""
+    """Return colours of a hue at a brightness of level ± 0.06: (n, 1, 1, 3)."""
     level = (level + 0.12 * (shade - 0.5))[..., None]
     pure = 0.5 + 0.5 * np.cos(2 * np.pi * (hue[..., None] - np.arange(3) / 3))
     light = (pure * [0.30, 0.59, 0.11]).sum(axis=-1, keepdims=True)

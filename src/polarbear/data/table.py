@@ -28,7 +28,7 @@ class TableFiles:
         return len(self.paths)
 
     def name(self, row: int) -> str:
-        """Give an image's path as the table has it."""
+        """Return an image's path as the table has it."""
         return self.paths[row]
 
     def where(self, row: int) -> str:
@@ -36,11 +36,11 @@ class TableFiles:
         return f"{self.path(row)} (row {row})"
 
     def path(self, row: int) -> Path:
-        """Give an image's path."""
+        """Return an image's path."""
         return self.folder / self.paths[row]
 
     def encoded(self, row: int) -> bytes:
-        """Give an image file's bytes."""
+        """Return an image file's bytes."""
         return read_bytes(self.path(row), self.where(row))
 
 

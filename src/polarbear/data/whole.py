@@ -24,7 +24,7 @@ class _OnDisk(Protocol):
     """Images that are files of their own."""
 
     def path(self, row: int) -> Path:
-        """Give an image's path."""
+        """Return an image's path."""
         ...
 
 
@@ -88,7 +88,7 @@ def _listed(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _marks(places: Sequence[Place]) -> str | None:
-    """Give a digest by which files are known again; None of other data and of new files."""
+    """Return a digest by which files are known again; None of other data and of new files."""
     digest, latest = hashlib.sha256(), 0
     for images, row in places:
         if not isinstance(images.files, _OnDisk):

@@ -9,7 +9,7 @@ _PURPOSES = ("weights", "shuffle", "augment", "memory", "reference", "look-up", 
 
 
 def generator_for(seed: int, purpose: str, *place: int) -> np.random.Generator:
-    """Give the generator for one purpose at one place (task, epoch, …).
+    """Return the generator for one purpose at one place (task, epoch, …).
 
     >>> generator_for(1, "shuffle", 0, 3).random() == generator_for(1, "shuffle", 0, 3).random()
     True

@@ -21,7 +21,7 @@ class Machine:
 
     @classmethod
     def of(cls, settings: Settings) -> "Machine":
-        """Give the machine a run asks for, or an error that says what is there."""
+        """Return the machine a run asks for, or an error that says what is there."""
         name = settings.device
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -43,7 +43,7 @@ class Machine:
         return cls(device, precision)
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Give the context a forward pass runs in."""
+        """Return the context a forward pass runs in."""
         if self.precision == "bf16":
             return torch.autocast(self.device.type, torch.bfloat16)
         return nullcontext()

@@ -154,7 +154,7 @@ class Trainer:
         return EpochPlan.plan(self.learner, images.training_set, images.reference, place)
 
     def _make_steps(self, plan: EpochPlan) -> Steps:
-        """Returns the task's steps: captured where that can be, else eager."""
+        """Return the task's steps: captured where that can be, else eager."""
         if self._captures:
             try:
                 return CapturedSteps(self.learner, self.optimiser, plan, self.images.valid)
@@ -186,7 +186,7 @@ class Trainer:
         return self.task_steps.weights_are_finite()
 
     def loss_values(self) -> Floats:
-        """Returns this epoch's losses so far: (steps,)."""
+        """Return this epoch's losses so far: (steps,)."""
         if self.task_steps is None:
             return self.losses
         return self.task_steps.loss_values(self.progress.step)
@@ -272,7 +272,7 @@ class Trainer:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Give what went wrong first: a capture that ends after an error ends in another one."""
+    """Return what went wrong first: a capture that ends after an error ends in another one."""
     while error.__context__ is not None and not error.__suppress_context__:
         error = error.__context__
     return error

@@ -46,7 +46,7 @@ def save(folder: Path, number: int, checkpoint: Checkpoint) -> None:
 
 
 def numbers(folder: Path) -> list[int]:
-    """Give the numbers of the checkpoints there are, whole or not, the newest first."""
+    """Return the numbers of the checkpoints there are, whole or not, the newest first."""
     found = (OWN.fullmatch(file.name) for file in folder.glob("*.json"))
     return sorted((int(match[1]) for match in found if match), reverse=True)
 

@@ -57,7 +57,7 @@ class Member:
     threads: int
 
     def context(self) -> AbstractContextManager[object]:
-        """Give the context its work is queued in: never held while another run has its turn."""
+        """Return the context its work is queued in: never held while another run has its turn."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
 
@@ -68,7 +68,7 @@ def run_fleet(
     save_every: float = 60.0,
     on_end: Callable[[str, Outcome], None] | None = None,
 ) -> dict[str, Outcome]:
-    """Run all jobs; gives how each ended, and calls ``on_end`` with it while the others go on.
+    """Run all jobs; returns how each ended, and calls ``on_end`` with it while the others go on.
 
     At most ``at_once`` go side by side: by default ten where there is a GPU, else one; fewer where
     no more fit the GPU's memory.
@@ -141,7 +141,7 @@ class Fleet:
 
 
 def _join(job: Job, shared: SharedPixels, stop: Stop, save_every: float) -> Member | Outcome:
-    """Make a run ready; gives it, or how it ended before it could begin."""
+    """Make a run ready; returns it, or how it ended before it could begin."""
     try:
         prepared = job.prepare(shared)
     except Exception as error:
@@ -158,7 +158,7 @@ def _join(job: Job, shared: SharedPixels, stop: Stop, save_every: float) -> Memb
 
 
 def _turn(member: Member) -> Progress | Outcome:
-    """Let a run go on to its next pause; gives where it stands there, or how it ended."""
+    """Let a run go on to its next pause; returns where it stands there, or how it ended."""
     try:
         with threads(member.threads), member.context():
             return next(member.going)

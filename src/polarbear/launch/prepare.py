@@ -140,7 +140,7 @@ def build_learner(
 
 
 def untrained(learner: Learner, stream: Stream) -> Learner:
-    """Give a learner as it was made, on the same pixels: all it was taught or given is gone."""
+    """Return a learner as it was made, on the same pixels: all it was taught or given is gone."""
     pixels = {"train": learner.train_pixels, "test": learner.test_pixels}
     device = learner.machine.device
     shared = {_key(stream, split, device): placed for split, placed in pixels.items()}
@@ -154,7 +154,7 @@ def usual_threads(settings: Settings) -> int | None:
 
 
 def _pixels(stream: Stream, device: torch.device, shared: SharedPixels) -> list[Pixels]:
-    """Give training and test pixels; runs on the same data use the same ones."""
+    """Return training and test pixels; runs on the same data use the same ones."""
     placed = []
     for split in ("train", "test"):
         key = _key(stream, split, device)
@@ -182,7 +182,7 @@ def _as_trained(settings: Settings, stream: Stream) -> Stream:
 
 
 def _side(stream: Stream, prepared: ImageTransform) -> int:
-    """Give the height of images as the network gets them."""
+    """Return the height of images as the network gets them."""
     first = torch.from_numpy(np.array(stream.images("train")[:1]))
     return for_evaluation(first, prepared).shape[2]
 

@@ -123,7 +123,7 @@ def advance(
     on_step: OnStep | None = None,
     save_every: float = 60.0,
 ) -> Generator[Progress, None, bool]:
-    """Go on with a run, yielding wherever it may be left for a while; gives whether it ended."""
+    """Go on with a run, yielding wherever it may be left for a while; returns whether it ended."""
     with prepared.folder.held():
         there = Settings.from_dict(prepared.folder.manifest()["settings"])
         if plain(there.to_dict()) != plain(prepared.learner.settings.to_dict()):
@@ -186,7 +186,7 @@ def _save(folder: RunFolder, number: int, trainer: Trainer, seconds: float) -> N
 
 
 def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trainer, int, float]:
-    """Give a trainer at the newest checkpoint, its number and the seconds the run had taken.
+    """Return a trainer at the newest checkpoint, its number and the seconds the run had taken.
 
     One that cannot be restored is passed over. Without any the run begins at task 0.
     """

@@ -18,7 +18,7 @@ from polarbear.launch.checkpoint import Checkpoint
 
 
 def take_snapshot(trainer: Trainer) -> Checkpoint:
-    """Give all that decides how a run goes on."""
+    """Return all that decides how a run goes on."""
     trainer.refuse_divergence()
     learner = trainer.learner
     groups: dict[str, Mapping[str, Tensor]] = {

@@ -30,7 +30,7 @@ class AGEM(Method):
     reference_batch_size = property(lambda self: self.options.reference_batch_size)
 
     def loss(self, batch: Batch) -> Tensor:
-        """Give BCE over this task's classes."""
+        """Return BCE over this task's classes."""
         new = self.context.new
         return bce(self.model(batch.images)[:, new], batch.targets[:, new])
 
@@ -50,7 +50,7 @@ class AGEM(Method):
 
 
 def project(gradient: tuple[Tensor, ...], against: tuple[Tensor, ...]) -> list[Tensor]:
-    """Give the gradient g, or the nearest to it that does not oppose r, over all parameters."""
+    """Return the gradient g, or the nearest to it that does not oppose r, over all parameters."""
     g, r = (torch.cat([part.flatten() for part in parts]) for parts in (gradient, against))
     # Sums of products, not g @ r: autocast would round a matrix product to bf16. And a choice on
     # the device: asking for the number would make the host wait at every step.

@@ -18,5 +18,5 @@ class ERInfinite(Method):
     keep_everything = True
 
     def loss(self, batch: Batch) -> Tensor:
-        """Give BCE over the seen classes."""
+        """Return BCE over the seen classes."""
         return bce(self.model(batch.images), batch.targets)

@@ -12,5 +12,5 @@ class Finetune(Method):
     summary = "trains on each task as it comes; the lower bound"
 
     def loss(self, batch: Batch) -> Tensor:
-        """Give BCE over the seen classes."""
+        """Return BCE over the seen classes."""
         return bce(self.model(batch.images), batch.targets)

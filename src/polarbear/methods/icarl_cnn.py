@@ -24,12 +24,12 @@ class ICarlCNN(Method):
     wants_teacher = True
 
     def loss(self, batch: Batch) -> Tensor:
-        """Give BCE with the teacher's probabilities as targets of old classes."""
+        """Return BCE with the teacher's probabilities as targets of old classes."""
         return bce(self.model(batch.images), distilled_targets(self.teacher, batch))
 
 
 def distilled_targets(teacher: Model | None, batch: Batch) -> Tensor:
-    """Give the labels (n, seen), with a teacher's probabilities for the classes it knows."""
+    """Return the labels (n, seen), with a teacher's probabilities for the classes it knows."""
     if teacher is None:
         return batch.targets
     old = teacher_targets(teacher, batch.images).to(batch.targets)

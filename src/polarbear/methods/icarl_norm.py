@@ -29,5 +29,5 @@ class ICarlNorm(Method):
         cast(CosineHead, self.model.head).reset_sigma()
 
     def loss(self, batch: Batch) -> Tensor:
-        """Give BCE with the teacher's probabilities as targets of old classes."""
+        """Return BCE with the teacher's probabilities as targets of old classes."""
         return bce(self.model(batch.images), distilled_targets(self.teacher, batch))

@@ -17,5 +17,5 @@ class IncrementalJoint(Method):
     complete = True
 
     def loss(self, batch: Batch) -> Tensor:
-        """Give BCE over the seen classes."""
+        """Return BCE over the seen classes."""
         return bce(self.model(batch.images), batch.targets)

@@ -14,5 +14,5 @@ class Joint(Method):
     joint = True
 
     def loss(self, batch: Batch) -> Tensor:
-        """Give BCE over all classes."""
+        """Return BCE over all classes."""
         return bce(self.model(batch.images), batch.targets)

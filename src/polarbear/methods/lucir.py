@@ -64,7 +64,7 @@ class LUCIR(Method):
                 head.new.data[row] = mean_direction(self.teacher, images) * length
 
     def loss(self, batch: Batch) -> Tensor:
-        """Give the three terms' sum."""
+        """Return the three terms' sum."""
         head = cast(CosineHead, self.model.head)
         features = self.model.features(batch.images)
         loss = bce(head(features), batch.targets)
@@ -89,7 +89,7 @@ class LUCIR(Method):
 
 @torch.no_grad()
 def mean_direction(teacher: Model, images: Tensor, at_once: int = 128) -> Tensor:
-    """Give the mean of images' features, each of length 1, itself scaled to length 1: (d,).
+    """Return the mean of images' features, each of length 1, itself scaled to length 1: (d,).
 
     The teacher is the model as the task finds it, in evaluation mode already.
     """
@@ -98,7 +98,7 @@ def mean_direction(teacher: Model, images: Tensor, at_once: int = 128) -> Tensor
 
 
 def margin_loss(cosines: Tensor, batch: Batch, old: int, margin: float, top_k: int) -> Tensor:
-    """Give the mean of max(0, margin − c_label + c_new) over memory images' labels and top K.
+    """Return the mean of max(0, margin − c_label + c_new) over memory images' labels and top K.
 
     ``cosines`` (n, seen). A memory image with several stored labels counts once for each. Where
     the task has fewer than K classes, all of them are taken; without memory images it is 0.

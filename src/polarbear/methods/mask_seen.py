@@ -18,6 +18,6 @@ class MaskSeen(Method):
     replay = "mixed"
 
     def loss(self, batch: Batch) -> Tensor:
-        """Give BCE over this task's classes."""
+        """Return BCE over this task's classes."""
         new = self.context.new
         return bce(self.model(batch.images)[:, new], batch.targets[:, new])

@@ -14,12 +14,12 @@ FOLDER = Path(__file__).parent
 
 
 def preset_names() -> tuple[str, ...]:
-    """Give the presets that ship with polarbear."""
+    """Return the presets that ship with polarbear."""
     return tuple(sorted(file.stem for file in FOLDER.glob("*.toml")))
 
 
 def preset_values(name: str, benchmark: str, method: str) -> dict[str, Any]:
-    """Give what a preset (a name, or a TOML file of your own) says for a benchmark and a method.
+    """Return what a preset (a name, or a TOML file of your own) says for a benchmark and a method.
 
     Values outside the file's tables are for every benchmark, those in a table are for its
     benchmark, those in a table inside that one, named after a method, for that method.
@@ -49,7 +49,7 @@ def _values(name: str, tables: dict[str, Any], benchmark: str, method: str) -> d
 def settings_for(
     method: str, benchmark: str = "iirc-cifar", preset: str = "paper", **changes: Any
 ) -> Settings:
-    """Give a preset's settings with changes of your own on top; the benchmark must be known here.
+    """Return a preset's settings with changes of your own on top; the benchmark must be known here.
 
     >>> settings_for("er", "iirc-cifar", order=3).learning_rate
     1.0
@@ -60,7 +60,7 @@ def settings_for(
 
 
 def _layers(tables: dict[str, Any], benchmark: str) -> list[dict[str, Any]]:
-    """Give a benchmark's table, after those of the benchmarks it is like."""
+    """Return a benchmark's table, after those of the benchmarks it is like."""
     found: dict[str, dict[str, Any]] = {}
     name, table = benchmark, tables.get(benchmark, {})
     while True:

@@ -81,7 +81,7 @@ METHODS: Mapping[str, Listed] = MappingProxyType(
 
 
 def method_names() -> tuple[str, ...]:
-    """Give the names of the built-in methods and of those that installed packages add.
+    """Return the names of the built-in methods and of those that installed packages add.
 
     >>> method_names()[:3]
     ('finetune', 'er', 'er-infinite')
@@ -90,7 +90,7 @@ def method_names() -> tuple[str, ...]:
 
 
 def summary(name: str) -> str:
-    """Give a line about a method, without importing it.
+    """Return a line about a method, without importing it.
 
     >>> summary("er")
     'replays random stored images'
@@ -105,7 +105,7 @@ def summary(name: str) -> str:
 
 
 def resolve(name: str) -> "type[Method]":
-    """Give a method's class by its name or by its dotted path, ``package.module:Class``.
+    """Return a method's class by its name or by its dotted path, ``package.module:Class``.
 
     A file in the current directory counts as a module: ``my_method:MyMethod``. A class that cannot
     be trained, or not as it says, is refused.
@@ -130,7 +130,7 @@ def name_of(method: "type[Method]") -> str:
 
 
 def find_class(name: str) -> "type[Method]":
-    """Give a method's class as it is, for those who look for faults in it themselves."""
+    """Return a method's class as it is, for those who look for faults in it themselves."""
     if name in _HANDED_OVER:
         return _HANDED_OVER[name]
     module, _, own = name.partition(":")
@@ -161,7 +161,7 @@ def _refuse_faulty(name: str, method: "type[Method]") -> None:
 
 
 def make_options(method: "type[Method]", values: Mapping[str, Any]) -> Any:
-    """Give a method's ``Options`` with these values; unknown names and wrong types are errors."""
+    """Return a method's ``Options`` with these values; unknown names and wrong types are errors."""
     names = [one.name for one in fields(method.Options)]
     hints = get_type_hints(method.Options)
     for key, value in values.items():

@@ -26,7 +26,7 @@ def data_card(
     findings: Sequence[Finding] = (),
     samples: str | None = None,
 ) -> str:
-    """Give the card of a stream's benchmark; ``samples`` is the path of a picture to show.
+    """Return the card of a stream's benchmark; ``samples`` is the path of a picture to show.
 
     >>> import polarbear
     >>> print(data_card(polarbear.load("iirc-shapes"), name="shapes")[:9])

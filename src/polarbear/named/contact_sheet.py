@@ -22,7 +22,7 @@ INK = "#1f2933"
 
 
 def contact_sheet(stream: Stream) -> "Image":
-    """Give a sheet with the first training images of each leaf, 60 leaves at most."""
+    """Return a sheet with the first training images of each leaf, 60 leaves at most."""
     need_pillow()
     from PIL import Image
 
@@ -37,7 +37,7 @@ def contact_sheet(stream: Stream) -> "Image":
 
 
 def shown_leaves(stream: Stream) -> Sequence[str]:
-    """Give the leaves that have training images; of very many, some from all over the list."""
+    """Return the leaves that have training images; of very many, some from all over the list."""
     there = np.bincount(stream.train_leaf[stream.train_leaf >= 0], minlength=len(stream.hierarchy))
     leaves = [name for name, n in zip(stream.hierarchy.names, there, strict=True) if n]
     chosen = np.linspace(0, len(leaves) - 1, min(len(leaves), MOST_LEAVES)).astype(int)

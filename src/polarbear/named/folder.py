@@ -52,7 +52,7 @@ class Blueprint:
             )
 
     def benchmark(self) -> Benchmark:
-        """Give the benchmark; its data and hierarchy are read when they are asked for."""
+        """Return the benchmark; its data and hierarchy are read when they are asked for."""
         return Benchmark(
             self.name,
             self.version,
@@ -100,7 +100,7 @@ class Blueprint:
 
 
 def read_benchmark(folder: str | Path) -> Benchmark:
-    """Give the benchmark of a folder."""
+    """Return the benchmark of a folder."""
     return read_blueprint(folder).benchmark()
 
 

@@ -66,7 +66,7 @@ class Benchmark:
         return f"{self.name}-v{self.version}"
 
     def schedule(self, order: int) -> Schedule:
-        """Give one of the published class orders."""
+        """Return one of the published class orders."""
         orders = self.orders()
         if not isinstance(order, int | np.integer) or not 0 <= order < len(orders):
             there = "is 0" if len(orders) == 1 else f"are 0 to {len(orders) - 1}"
@@ -89,7 +89,7 @@ def load(
     shuffle_seed: int | None = None,
     row_order: RowOrder = "sorted",
 ) -> Stream:
-    """Give a benchmark's stream of tasks.
+    """Return a benchmark's stream of tasks.
 
     ``name`` is that of a registered benchmark, or the folder of one of your own that
     ``polarbear new-benchmark`` made, which says itself where its data are.
@@ -124,7 +124,7 @@ def load(
 
 
 def find(name: str | Path) -> Benchmark:
-    """Give a benchmark by name, by name and version (``iirc-cifar-v1``), or by its folder.
+    """Return a benchmark by name, by name and version (``iirc-cifar-v1``), or by its folder.
 
     A folder found once is known by its name too, as long as Python runs.
     """
@@ -171,7 +171,7 @@ def _open_folder(folder: Path) -> Benchmark:
 
 
 def benchmarks() -> tuple[Benchmark, ...]:
-    """Give every registered benchmark."""
+    """Return every registered benchmark."""
     return tuple(_REGISTRY.values())
 
 
@@ -183,19 +183,19 @@ def register(benchmark: Benchmark) -> None:
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """Give the data folder: the one named, else ``$POLARBEAR_DATA``, else ``data``."""
+    """Return the data folder: the one named, else ``$POLARBEAR_DATA``, else ``data``."""
     return Path(root if root is not None else os.environ.get("POLARBEAR_DATA", "data"))
 
 
 def lasting_name(name: str) -> str:
-    """Give a name that holds in any working directory: a folder's path is made absolute."""
+    """Return a name that holds in any working directory: a folder's path is made absolute."""
     if _known(name, _REGISTRY) is not None or not Path(name).is_dir():
         return name
     return str(Path(name).resolve())
 
 
 def nominal_stream(name: str, order: int = 0) -> Stream | None:
-    """Give a stream with the official number of images a class, without the data.
+    """Return a stream with the official number of images a class, without the data.
 
     Its counts are exact, its row numbers are not. None where leaves differ in size (ImageNet).
     """

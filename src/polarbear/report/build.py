@@ -125,7 +125,7 @@ def build_report(
 
 
 def _folder(benchmark: str) -> Path | None:
-    """Give the folder of a benchmark of one's own, where it is one and is here."""
+    """Return the folder of a benchmark of one's own, where it is one and is here."""
     try:
         return find(benchmark).folder
     except PolarbearError:
@@ -203,7 +203,7 @@ def _parts(
 
 
 def _drawn(name: str, runs: Runs) -> dict[str, Draw]:
-    """Give the parts of a figure: itself, or one a method."""
+    """Return the parts of a figure: itself, or one a method."""
     if name not in BY_METHOD:
         return {name: FIGURES[name]}
     try:

@@ -47,7 +47,7 @@ class Options:
 
 
 def named_superclass(tree: Hierarchy, name: str) -> str:
-    """Give the superclass with a name or title."""
+    """Return the superclass with a name or title."""
     titles = {tree.title(known): known for known in tree.superclasses}
     names = titles | {known: known for known in tree.superclasses}
     if name not in names:
@@ -56,7 +56,7 @@ def named_superclass(tree: Hierarchy, name: str) -> str:
 
 
 def chosen_tasks(options: Options, tasks: int) -> tuple[int, ...]:
-    """Give the tasks to follow over time: the paper's 0, 5, 10, 15, or a quarter apart.
+    """Return the tasks to follow over time: the paper's 0, 5, 10, 15, or a quarter apart.
 
     >>> chosen_tasks(Options(), 22), chosen_tasks(Options(), 7), chosen_tasks(Options(), 1)
     ((0, 5, 10, 15), (0, 1, 3, 5), (0,))
@@ -67,7 +67,7 @@ def chosen_tasks(options: Options, tasks: int) -> tuple[int, ...]:
 
 
 def chosen_moments(options: Options, done: Iterable[int]) -> tuple[int, ...]:
-    """Give the tasks after which to look, of those done: the paper's 0, 1, 5, 10 and the last.
+    """Return the tasks after which to look, of those done: the paper's 0, 1, 5, 10 and the last.
 
     >>> chosen_moments(Options(), range(22)), chosen_moments(Options(tasks=(3, 9)), range(5))
     ((0, 1, 5, 10, 21), (3,))
@@ -78,7 +78,7 @@ def chosen_moments(options: Options, done: Iterable[int]) -> tuple[int, ...]:
 
 
 def chosen_pair(options: Options, groups: list[Group]) -> tuple[Group, ...]:
-    """Give the two groups to set side by side: those named, else the two with the best scores.
+    """Return the two groups to set side by side: those named, else the two with the best scores.
 
     Bounds, which see complete labels or keep every image, come after the methods compared.
     """

@@ -12,7 +12,7 @@ from polarbear.base.version import __version__
 
 
 def environment() -> dict[str, Any]:
-    """Give versions and hardware for a manifest."""
+    """Return versions and hardware for a manifest."""
     return {
         "polarbear": __version__,
         "python": platform.python_version(),
@@ -24,7 +24,7 @@ def environment() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Give this copy's commit; one with changes of its own ends in -dirty, as it is no commit's."""
+    """Return this copy's commit; one with changes of its own ends in -dirty."""
     # A copy installed inside another project's repository is not of its commits.
     if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None

@@ -114,7 +114,7 @@ class RunFolder:
         return folder
 
     def manifest(self) -> dict[str, Any]:
-        """Give what the run was asked."""
+        """Return what the run was asked."""
         file = self.path / "manifest.json"
         if not file.is_file():
             raise RunError(f"{self.path} is no run folder: it has no manifest.json")
@@ -213,7 +213,7 @@ class RunFolder:
             write_json(self.path / "finished.json", sealed(plain(facts)))
 
     def seconds(self) -> float | None:
-        """Give how long a finished run took."""
+        """Return how long a finished run took."""
         if not self.finished:
             return None
         required = self.is_sealed
@@ -248,7 +248,7 @@ class RunFolder:
             yield record
 
     def table(self, split: str = "test") -> ScoreTable:
-        """Give the score table, NaN for tasks still to come."""
+        """Return the score table, NaN for tasks still to come."""
         manifest = self.manifest()
         with reading(self.path / "manifest.json"):
             tasks, settings = len(manifest["classes"]), manifest["settings"]
@@ -262,7 +262,7 @@ class RunFolder:
         return ScoreTable(name, order, split, scores, by_task)
 
     def sizes(self) -> dict[str, int]:
-        """Give the lengths of the line files, for :meth:`cut_back`, once they are on the disk.
+        """Return the lengths of the line files, for :meth:`cut_back`, once they are on the disk.
 
         A checkpoint counts on these lines. To wait for the disk after every line would cost a
         fifth of an epoch on a fast GPU.
@@ -305,7 +305,7 @@ class RunFolder:
             write_whole(file, lambda out: np.savez(out, bits=packed, shape=shape))
 
     def predictions(self, after: int) -> Bools | None:
-        """Give kept test predictions (n, s), or None."""
+        """Return kept test predictions (n, s), or None."""
         file = self.path / "predictions" / f"after_{after}.npz"
         if not file.is_file():
             return None
@@ -328,7 +328,7 @@ class RunFolder:
             write_whole(file, lambda out: np.savez(out, scores=half))
 
     def raw(self, after: int) -> NDArray[np.float16] | None:
-        """Give kept test scores (n, s), or None."""
+        """Return kept test scores (n, s), or None."""
         file = self.path / "raw" / f"after_{after}.npz"
         if not file.is_file():
             file = file.with_suffix(".npy")  # as format 1 has it, without a CRC
@@ -373,7 +373,7 @@ def _fill(
 
 
 def _finite(value: Any) -> float:
-    """Give a number, NaN for the null that is written in its place."""
+    """Return a number, NaN for the null that is written in its place."""
     if value is None:
         return math.nan
     if not fits(value, float) or not math.isfinite(value):

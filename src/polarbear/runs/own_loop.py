@@ -126,7 +126,7 @@ def _refuse_what_the_stream_says(options: Mapping[str, Any], stream: Stream) -> 
 
 
 def _as_kept(name: str, value: object) -> Any:
-    """Give an option as the manifest has it."""
+    """Return an option as the manifest has it."""
     try:
         return json.loads(json.dumps(plain(value), default=os.fspath))
     except (TypeError, ValueError) as error:
@@ -164,7 +164,7 @@ def _benchmark(stream: Stream) -> str:
 
 
 def _frameworks() -> dict[str, str | None]:
-    """Give versions of what the loop has imported; the engine's own always has an entry."""
+    """Return versions of what the loop has imported; the engine's own always has an entry."""
     loaded = {name: sys.modules[name] for name in FRAMEWORKS if name in sys.modules}
     versions = {name: getattr(module, "__version__", None) for name, module in loaded.items()}
     return {"torch": None, **versions}

@@ -19,7 +19,7 @@ from polarbear.score.evaluate import Evaluator
 
 
 def summarise(folder: RunFolder, stream: Stream | None = None, command: str = "") -> dict[str, Any]:
-    """Give a run's scores with what made them.
+    """Return a run's scores with what made them.
 
     ``r`` is R_0, R_1, … on test by the run's own decision rule, ``r_valid`` the same on post-task
     validation, ``r_top1`` what the likeliest class alone would have scored: that needs the run's
@@ -50,14 +50,14 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
 
 
 def command_of(settings: Mapping[str, Any]) -> str:
-    """Give the command that repeats a run, with what departs from the preset."""
+    """Return the command that repeats a run, with what departs from the preset."""
     given = _unlike_preset(settings, _default_options(settings) or {})
     words = ["polarbear run", settings["method"], f"--benchmark {settings['benchmark']}"]
     return " ".join([*words, *(_flag(name, value) for name, value in given.items())])
 
 
 def departures(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the settings that are not the paper's, a method's own as ``options.<name>``.
+    """Return the settings that are not the paper's, a method's own as ``options.<name>``.
 
     What the options of a method that is not ours usually are is not known: none depart.
     """
@@ -77,7 +77,7 @@ def _unlike_preset(settings: Mapping[str, Any], options: Mapping[str, Any]) -> d
 
 
 def _default_options(settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the usual options of a run's method; None of one that is not ours.
+    """Return the usual options of a run's method; None of one that is not ours.
 
     Whoever reads results need not trust them: a module that they name is not imported.
     """
@@ -102,7 +102,7 @@ def _flag(name: str, value: Any) -> str:
 
 
 def _top1(folder: RunFolder, stream: Stream) -> list[float | None] | None:
-    """Give the score after each task, None for those the run did not come to."""
+    """Return the score after each task, None for those the run did not come to."""
     evaluator, no_levels = Evaluator(stream), np.empty(0, dtype=np.intp)
     found: list[float | None] = []
     for after, score in enumerate(folder.table().r):
@@ -118,7 +118,7 @@ def _top1(folder: RunFolder, stream: Stream) -> list[float | None] | None:
 
 
 def result_path(root: Path, summary: Mapping[str, Any]) -> Path:
-    """Give where a summary is kept: ``results/<benchmark>/<method>/order-<n>.json``."""
+    """Return where a summary is kept: ``results/<benchmark>/<method>/order-<n>.json``."""
     method, order = str(summary["method"]), file_name(str(summary["order"]))
     # A class of one's own is called as Python calls it: package.module.Class.
     dotted = re.fullmatch(r"\w[\w.]{,100}:\w{1,50}", method, re.ASCII)
@@ -127,7 +127,7 @@ def result_path(root: Path, summary: Mapping[str, Any]) -> Path:
 
 
 def kept_scores(file: Path) -> list[float | None] | None:
-    """Give a summary's ``r``; None of a file that has none."""
+    """Return a summary's ``r``; None of a file that has none."""
     try:
         found: list[float | None] | None = json.loads(file.read_text(encoding="utf-8"))["r"]
     except (OSError, ValueError, KeyError, TypeError):

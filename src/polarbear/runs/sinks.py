@@ -48,7 +48,7 @@ class TensorBoardSink:
         self._open = SummaryWriter
 
     def __enter__(self) -> "TensorBoardSink":
-        """Give itself."""
+        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,7 +112,7 @@ class MLflowSink:
             ) from error
 
     def __enter__(self) -> "MLflowSink":
-        """Give itself."""
+        """Return itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -179,7 +179,7 @@ class MLflowSink:
 
 
 def epoch_values(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Give an epoch's numbers by name.
+    """Return an epoch's numbers by name.
 
     >>> record = {"loss": 0.5, "rate": 1.0, "valid": 0.25, "images": 300, "seconds": 2.0}
     >>> dict(epoch_values(record))["epoch/images_per_second"]
@@ -191,7 +191,7 @@ def epoch_values(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def score_values(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Give the scores after a task by name, and R_jk for each task k; what is no number is left.
+    """Return the scores after a task by name, and R_jk for each task k; what is no number is left.
 
     >>> scores = {"jaccard": 0.5, "jaccard/subclass": 0.75, "late_recall": float("nan")}
     >>> record = {"split": "test", "scores": scores, "by_task": {"pw_jaccard": [0.25]}}

@@ -52,7 +52,7 @@ DECISIONS: Mapping[str, Rule] = MappingProxyType(
 
 
 def decision(name: str) -> Rule:
-    """Give a rule by name."""
+    """Return a rule by name."""
     try:
         return DECISIONS[name]
     except KeyError:

@@ -57,12 +57,12 @@ class Evaluator:
         return repr(self.table).replace("ScoreTable", "Evaluator", 1)
 
     def view(self, after: int) -> View:
-        """Give the images to predict after a task, and their labels."""
+        """Return the images to predict after a task, and their labels."""
         view: View = getattr(self.stream, self.split)(after)
         return view
 
     def add(self, after: int, predictions: object) -> Mapping[str, float]:
-        """Score predictions made after a task, keep the scores and give them.
+        """Score predictions made after a task, keep the scores and return them.
 
         ``predictions`` (n, s), an array or a list of lists, says which of the seen classes, in
         their order of arrival, each image of :meth:`view` is given; or it goes through batches of
@@ -111,7 +111,7 @@ class Evaluator:
     def _task_means(
         self, images: Mapping[str, Floats], view: View, after: int
     ) -> dict[str, Floats]:
-        """Give R_jk for every k from the scores of the union's images: (after + 1,) each."""
+        """Return R_jk for every k from the scores of the union's images: (after + 1,) each."""
         sizes = [len(task) for task in self.stream.schedule.tasks[: after + 1]]
         first = np.cumsum([0, *sizes[:-1]])
         # An image is one of task k's where it carries any of task k's classes.

@@ -43,13 +43,13 @@ class Ratio:
 
 
 def jaccard(predictions: ArrayLike, targets: ArrayLike) -> Floats:
-    """Give |Y ∩ P| / |Y ∪ P| of each image: (n,)."""
+    """Return |Y ∩ P| / |Y ∪ P| of each image: (n,)."""
     both, named, true = _sizes(predictions, targets)
     return _divide(both, named + true - both)
 
 
 def pw_jaccard(predictions: ArrayLike, targets: ArrayLike) -> Floats:
-    """Give the precision-weighted Jaccard score, Jaccard × |Y ∩ P| / |P|, of each image: (n,).
+    """Return the precision-weighted Jaccard score, Jaccard × |Y ∩ P| / |P|, of each image: (n,).
 
     The score of the paper. One of two labels named, both and a wrong one, none:
 
@@ -62,31 +62,31 @@ def pw_jaccard(predictions: ArrayLike, targets: ArrayLike) -> Floats:
 
 
 def exact_match(predictions: ArrayLike, targets: ArrayLike) -> Floats:
-    """Give 1 for each image whose labels are named, all and no other, else 0: (n,)."""
+    """Return 1 for each image whose labels are named, all and no other, else 0: (n,)."""
     both, named, true = _sizes(predictions, targets)
     return np.asarray((both == named) & (both == true) & (named > 0), dtype=np.float64)
 
 
 def precision(predictions: ArrayLike, targets: ArrayLike) -> Floats:
-    """Give the true share |Y ∩ P| / |P| of what is named, of each image: (n,)."""
+    """Return the true share |Y ∩ P| / |P| of what is named, of each image: (n,)."""
     both, named, _ = _sizes(predictions, targets)
     return _divide(both, named)
 
 
 def recall(predictions: ArrayLike, targets: ArrayLike) -> Floats:
-    """Give the named share |Y ∩ P| / |Y| of what is true, of each image: (n,)."""
+    """Return the named share |Y ∩ P| / |Y| of what is true, of each image: (n,)."""
     both, _, true = _sizes(predictions, targets)
     return _divide(both, true)
 
 
 def f1(predictions: ArrayLike, targets: ArrayLike) -> Floats:
-    """Give the harmonic mean of precision and recall, 2 |Y ∩ P| / (|Y| + |P|): (n,)."""
+    """Return the harmonic mean of precision and recall, 2 |Y ∩ P| / (|Y| + |P|): (n,)."""
     both, named, true = _sizes(predictions, targets)
     return _divide(2 * both, named + true)
 
 
 def label_ratio(predictions: ArrayLike, targets: ArrayLike) -> Ratio:
-    """Give named labels ÷ true labels: above 1, too many are named; below, too few.
+    """Return named labels ÷ true labels: above 1, too many are named; below, too few.
 
     >>> label_ratio([[1, 1, 1], [0, 0, 0]], [[1, 1, 0], [1, 1, 0]]).value
     0.75
@@ -96,7 +96,7 @@ def label_ratio(predictions: ArrayLike, targets: ArrayLike) -> Ratio:
 
 
 def implication(predictions: ArrayLike, parent: ArrayLike) -> Ratio:
-    """Give how often a seen superclass is named when its subclass is named.
+    """Return how often a seen superclass is named when its subclass is named.
 
     The cases are all pairs of an image and a class named on it, right or wrong, whose superclass
     is among the columns. ``parent`` (c,) is the column of each class's superclass, -1 for none.
@@ -113,7 +113,7 @@ def implication(predictions: ArrayLike, parent: ArrayLike) -> Ratio:
 
 
 def sibling_error(predictions: ArrayLike, siblings: ArrayLike) -> Ratio:
-    """Give how often a wrong sibling is named, among images that have one.
+    """Return how often a wrong sibling is named, among images that have one.
 
     ``siblings`` (n, c) marks each image's wrong siblings: classes it does not carry whose
     superclass it does (:attr:`polarbear.score.relations.Relations.siblings` works them out).
@@ -126,7 +126,7 @@ def sibling_error(predictions: ArrayLike, siblings: ArrayLike) -> Ratio:
 
 
 def late_recall(predictions: ArrayLike, late: ArrayLike) -> Ratio:
-    """Give how often a superclass is named on images of subclasses learnt later than it.
+    """Return how often a superclass is named on images of subclasses learnt later than it.
 
     ``late`` (n, c) marks, for each image, the superclasses it carries whose subclass on this image
     arrived in a later task (:attr:`polarbear.score.relations.Relations.late` works them out).
@@ -160,7 +160,7 @@ def confusion(predictions: ArrayLike, targets: ArrayLike) -> Ints:
 
 
 def confusion_rates(predictions: ArrayLike, targets: ArrayLike) -> Floats:
-    """Give the share of the images with true label i on which label j is named: (c, c).
+    """Return the share of the images with true label i on which label j is named: (c, c).
 
     The row of a class without images is 0.
     """
@@ -171,7 +171,7 @@ def confusion_rates(predictions: ArrayLike, targets: ArrayLike) -> Floats:
 
 
 def _sizes(predictions: ArrayLike, targets: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    """Give |Y ∩ P|, |P| and |Y| of each image."""
+    """Return |Y ∩ P|, |P| and |Y| of each image."""
     predicted, true = label_pair(predictions, targets, "targets")
     return _count(predicted & true), _count(predicted), _count(true)
 

@@ -37,7 +37,7 @@ class Predictions:
     split: str | None = None
 
     def named(self, view: View, after: int, *, threshold: float | None = None) -> Bools:
-        """Give the labels predicted for a view's images, in its order of rows: (n, s).
+        """Return the labels predicted for a view's images, in its order of rows: (n, s).
 
         Where the file has scores, labels with a score above ``threshold`` count as predicted.
         """
@@ -132,7 +132,7 @@ def read_predictions(path: str | Path) -> Predictions:
 
 
 def above(scores: ArrayLike, threshold: float, what: str = "predictions") -> Bools:
-    """Give the labels whose score is above a threshold; booleans stay as they are: (n, s).
+    """Return the labels whose score is above a threshold; booleans stay as they are: (n, s).
 
     >>> above([[0.2, 0.9]], 0.5)
     array([[False,  True]])
@@ -181,7 +181,7 @@ def _missing(path: Path, missing: list[int], tasks: tuple[int, ...]) -> str:
 
 
 def _one(path: Path, about: Mapping[str, NDArray[Any]], name: str, kinds: str, due: str) -> Any:
-    """Give a single value that a file may have."""
+    """Return a single value that a file may have."""
     if name not in about:
         return None
     if about[name].ndim or about[name].dtype.kind not in kinds:

@@ -85,7 +85,7 @@ class ScoreTable:
         return float(self.scores[score][after]) if score in self.scores else float("nan")
 
     def to_json(self) -> str:
-        """Give the table as JSON text, with null for NaN."""
+        """Return the table as JSON text, with null for NaN."""
         content = {"name": self.name, "order": self.order, "split": self.split}
         arrays = {
             kind: {name: _with_null(array.tolist()) for name, array in getattr(self, kind).items()}
@@ -109,7 +109,7 @@ class ScoreTable:
 
 
 def mean(values: Floats) -> float:
-    """Give the mean, NaN of nothing."""
+    """Return the mean, NaN of nothing."""
     return float(values.mean()) if values.size else float("nan")
 
 

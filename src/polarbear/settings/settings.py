@@ -92,7 +92,7 @@ class Settings:
                 raise PolarbearError(f"the option {name} must be a finite number, not {value!r}")
 
     def epochs_of(self, task: int) -> int:
-        """Give the number of epochs of a task."""
+        """Return the number of epochs of a task."""
         return max(1, round(self.epochs * self.first_task_factor)) if task == 0 else self.epochs
 
     def refuse_more_tasks(self, there: int) -> None:
@@ -103,7 +103,7 @@ class Settings:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain data for a manifest."""
+        """Return plain data for a manifest."""
         return asdict(self)
 
     @classmethod

@@ -186,7 +186,7 @@ def _look_at_images(source: Source | None) -> None:
 
 
 def _check(streams: Sequence[Stream]) -> tuple[Finding, ...]:
-    """Give what is odd about the first order; errors, also of the others, are raised."""
+    """Return what is odd about the first order; errors, also of the others, are raised."""
     found, *others = [check_stream(stream, strict=False) for stream in streams]
     errors = [one for several in others for one in several if one.level == "error"]
     if any(finding.level == "error" for finding in (*found, *errors)):

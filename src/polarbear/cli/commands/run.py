@@ -49,7 +49,7 @@ class Flags(Settings):
         """Leave it to Settings to refuse values: its errors are one line each."""
 
     def settings(self, **changes: Any) -> Settings:
-        """Give the settings."""
+        """Return the settings."""
         return Settings(**{f.name: getattr(self, f.name) for f in fields(Settings)} | changes)
 
 
@@ -111,7 +111,7 @@ class Asked(NamedTuple):
     orders: tuple[int, ...]
 
     def folder(self, order: int) -> Path:
-        """Give the folder of one order's run."""
+        """Return the folder of one order's run."""
         usual, out = usual_folder(replace(self.settings, order=order)), self.where.out
         if out is None:
             return usual
@@ -150,7 +150,7 @@ def _set_threads(asked: Asked) -> None:
 
 
 def _left_to_do(asked: Asked, order: int) -> Iterator[Wanted]:
-    """Give an order's run unless it is finished; one of other settings in its folder is refused."""
+    """Return an order's run unless it is finished; one of other settings is refused."""
     settings, there = replace(asked.settings, order=order), RunFolder(asked.folder(order))
     begun = (there.path / "manifest.json").exists() and not there.left_empty()
     if begun and (others := _differing(there, settings)):

@@ -86,7 +86,7 @@ def score(
 def score_file(
     file: Predictions, stream: Stream, split: str = "test", threshold: float | None = None
 ) -> ScoreTable:
-    """Give the table of scores of a file of predictions, NaN after its last task."""
+    """Return the table of scores of a file of predictions, NaN after its last task."""
     file.refuse_gaps(len(stream))
     evaluator = Evaluator(stream, split)
     for after in file.tasks:
@@ -106,7 +106,7 @@ def _agreed(
     found: Value | None,
     default: Value | None = None,
 ) -> Value:
-    """Give what was asked for, else what the file says; refuse if the two differ."""
+    """Return what was asked for, else what the file says; refuse if the two differ."""
     if asked is not None and found is not None and asked != found:
         raise PredictionError(
             f"{file.path} is for {what} {found}, but --{what} asks for {asked}: leave --{what} out"

@@ -51,7 +51,7 @@ def summarise_runs(
 
 
 def _places(folder: Path, out: Path) -> dict[Path, RunFolder]:
-    """Give the finished runs by the file each will have, which must be its own."""
+    """Return the finished runs by the file each will have, which must be its own."""
     places: dict[Path, RunFolder] = {}
     for found in find_runs(folder):
         if not found.finished:
@@ -89,7 +89,7 @@ def _write(path: Path, found: RunFolder, root: Path | None) -> bool:
 
 
 def _read(found: RunFolder, read: Callable[[], Read]) -> Read | None:
-    """Give what is read of a run; a damaged one is left out, and said to be."""
+    """Return what is read of a run; a damaged one is left out, and said to be."""
     try:
         with reading(found.path):
             return read()
@@ -99,7 +99,7 @@ def _read(found: RunFolder, read: Callable[[], Read]) -> Read | None:
 
 
 def _stream(found: RunFolder, root: Path | None) -> Stream | None:
-    """Give the run's data, for the score of the likeliest class; None where they are absent."""
+    """Return the run's data, for the score of the likeliest class; None where they are absent."""
     manifest = found.manifest()
     settings = manifest["settings"]
     joint = len(manifest["classes"]) == 1

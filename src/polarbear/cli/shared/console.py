@@ -17,12 +17,12 @@ class Screen(Console):
     """A screen on which names that others gave do nothing: no markup, no escape sequences."""
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """Give text as it is printed, whatever is in it."""
+        """Return text as it is printed, whatever is in it."""
         return super().render_str(printable(text), **how)
 
 
 def console() -> Console:
-    """Give the screen; made anew each time, since output may have been redirected since.
+    """Return the screen; made anew each time, since output may have been redirected since.
 
     Nothing is markup or an emoji: a class may have brackets in its name, a path colons.
     """
@@ -30,7 +30,7 @@ def console() -> Console:
 
 
 def error_console() -> Console:
-    """Give the screen for errors and progress."""
+    """Return the screen for errors and progress."""
     return Screen(stderr=True, highlight=False, markup=False, emoji=False)
 
 
@@ -62,7 +62,7 @@ def said(error: Exception) -> str:
 
 
 def plain_table(*columns: str, title: str | None = None) -> Table:
-    """Give a table with a line under its head alone; names to the left, numbers to the right."""
+    """Return a table with a line under its head alone; names to the left, numbers to the right."""
     table = Table(
         title=title,
         title_justify="left",

@@ -42,7 +42,7 @@ class Workload:
         return sum(e * n for e, n in zip(self.epochs, self.images, strict=True))
 
     def done(self, progress: "Progress") -> int:
-        """Give the image passes a run has behind it."""
+        """Return the image passes a run has behind it."""
         task = progress.task
         earlier = zip(self.epochs[:task], self.images[:task], strict=True)
         passed = sum(e * n for e, n in earlier)

@@ -51,7 +51,7 @@ def print_outcomes(outcomes: "Mapping[str, Outcome]") -> None:
 
 
 def _last(run: RunFolder) -> float:
-    """Give the last R_j there is; a run that was asked for fewer tasks has none at the end."""
+    """Return the last R_j there is; a run that was asked for fewer tasks has none at the end."""
     scores = run.table().r
     done = scores[~np.isnan(scores)]
     return float(done[-1]) if done.size else np.nan

@@ -116,7 +116,7 @@ class Watch:
 
 @contextmanager
 def watch() -> Iterator[Watch]:
-    """Give a watcher for a run, on the screen for errors: the other one is for results."""
+    """Return a watcher for a run, on the screen for errors: the other one is for results."""
     screen = error_console()
     # Where a notebook has no widgets, rich could only warn that there is no bar.
     widgets = screen.is_jupyter and find_spec("ipywidgets") is not None

@@ -24,7 +24,7 @@ SECONDS_BETWEEN_LINES = 5.0
 
 @contextmanager
 def progress(what: str, *, in_bytes: bool = False) -> Iterator[Report]:
-    """Give a function to call with (done, in all, or None if unknown)."""
+    """Return a function to call with (done, in all, or None if unknown)."""
     if error_console().is_terminal:
         with _bar(in_bytes) as bar:
             task = bar.add_task(what, total=None)

@@ -56,7 +56,7 @@ def say_failed(name: str, error: Exception) -> None:
 
 
 def train_all(wanted: Sequence[Wanted], how: How) -> list[str]:
-    """Train all; gives the names of those that failed, each reported when it did."""
+    """Train all; returns the names of those that failed, each reported when it did."""
     together = [one for one in wanted if _fits_a_fleet(one)]
     if len(together) < 2:
         together = []

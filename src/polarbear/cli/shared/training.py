@@ -49,7 +49,7 @@ class How:
 
 
 def engine() -> ModuleType:
-    """Give the engine's ``session`` module; without PyTorch, say what to install."""
+    """Return the engine's ``session`` module; without PyTorch, say what to install."""
     try:
         from polarbear.launch import runner as session
     except ModuleNotFoundError as error:
@@ -91,7 +91,7 @@ def advice(method: str, error: Exception) -> str | None:
 def sinks(
     folder: Path, settings: Settings, how: How
 ) -> Iterator["AbstractContextManager[Recorder]"]:
-    """Give the sinks that were asked for, each to be entered."""
+    """Return the sinks that were asked for, each to be entered."""
     from polarbear.runs.sinks import MLflowSink, TensorBoardSink
 
     if how.tensorboard:

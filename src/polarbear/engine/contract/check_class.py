@@ -15,7 +15,7 @@ OF_THE_CLASS = ("summary", "head", "joint")
 
 
 def check_class(method: Any) -> Iterator[Finding]:
-    """Give everything odd about a class; warnings are of what may well be meant."""
+    """Return everything odd about a class; warnings are of what may well be meant."""
     if not (isinstance(method, type) and issubclass(method, Method)):
         yield error(
             f"{method!r} is no class derived from Method: write class Mine(Method), and pass the "

@@ -83,7 +83,7 @@ class Method(nn.Module):
         """Get ready for a task: the head has grown, the optimiser is made afterwards."""
 
     def loss(self, batch: Batch) -> Tensor:
-        """Give the loss of a batch, a scalar; called with the model in training mode."""
+        """Return the loss of a batch, a scalar; called with the model in training mode."""
         raise NotImplementedError(f"{type(self).__name__} must define loss(batch)")
 
     def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
@@ -99,7 +99,7 @@ class Method(nn.Module):
         """Finish a task: the kept weights are in place, memory is filled afterwards."""
 
     def state(self) -> dict[str, Tensor]:
-        """Returns tensors of the method's own that a checkpoint must keep: its buffers, by name.
+        """Return tensors of the method's own that a checkpoint must keep: its buffers, by name.
 
         The model, the teacher and the memory are kept anyway. With a :meth:`state` of its own, as
         methods had before they had buffers, a method's steps are never captured.
@@ -115,17 +115,17 @@ class Method(nn.Module):
 
 
 def bce(logits: Tensor, targets: Tensor) -> Tensor:
-    """Returns binary cross-entropy on logits (n, c), mean over images and classes."""
+    """Return binary cross-entropy on logits (n, c), mean over images and classes."""
     return binary_cross_entropy_with_logits(logits, targets)
 
 
 def frozen_copy(model: Model) -> Model:
-    """Give a copy that learns nothing and stays in evaluation mode."""
+    """Return a copy that learns nothing and stays in evaluation mode."""
     copy = deepcopy(model).requires_grad_(False)
     return copy.eval()
 
 
 @torch.no_grad()
 def teacher_targets(teacher: Model, images: Tensor) -> Tensor:
-    """Give a frozen model's probabilities (n, old) on images."""
+    """Return a frozen model's probabilities (n, old) on images."""
     return torch.sigmoid(teacher(images))

@@ -18,7 +18,7 @@ class Pixels(Protocol):
     """Batches of uint8 images (n, h, w, 3) on the device, by row number."""
 
     def batches(self, rows: list[Ints]) -> Iterator[Tensor]:
-        """Give one batch for each array of row numbers."""
+        """Return one batch for each array of row numbers."""
         ...
 
 
@@ -30,7 +30,7 @@ class ResidentPixels:
         self.data = torch.tensor(np.asarray(images), device=device)
 
     def batches(self, rows: list[Ints]) -> Iterator[Tensor]:
-        """Give one batch for each array of row numbers."""
+        """Return one batch for each array of row numbers."""
         for part in rows:
             yield self.data[torch.from_numpy(np.array(part)).to(self.data.device)]
 
@@ -43,7 +43,7 @@ class StreamedPixels:
         self.images, self.device = images, device
 
     def batches(self, rows: list[Ints]) -> Iterator[Tensor]:
-        """Give one batch for each array of row numbers, read ahead in order."""
+        """Return one batch for each array of row numbers, read ahead in order."""
         with ThreadPoolExecutor(max_workers=AHEAD) as pool:
             waiting: list[Future[Tensor]] = [pool.submit(self._read, r) for r in rows[:AHEAD]]
             for i in range(len(rows)):
@@ -58,7 +58,7 @@ class StreamedPixels:
 
 
 def place_pixels(images: Images, device: torch.device) -> Pixels:
-    """Give images as the device likes them: resident if they are an array, else streamed."""
+    """Return images as the device likes them: resident if they are an array, else streamed."""
     if hasattr(images, "__array__"):
         return ResidentPixels(images, device)
     return StreamedPixels(images, device)

@@ -39,11 +39,11 @@ class Jitter:
         return len(self.flip)
 
     def __getitem__(self, index: Any, /) -> "Jitter":
-        """Give that of some images, by slice or index."""
+        """Return that of some images, by slice or index."""
         return Jitter(self.place[index], self.flip[index])
 
     def to(self, device: torch.device | str) -> "Jitter":
-        """Give the same on a device."""
+        """Return the same on a device."""
         return Jitter(self.place.to(device), self.flip.to(device))
 
 
@@ -59,7 +59,7 @@ class PadCrop:
         return Jitter(torch.from_numpy(place), _draw_flips(n, random))
 
     def cut(self, images: Tensor, jitter: Jitter) -> Tensor:
-        """Give pixels (n, h, w, 3) of images (n, h, w, 3)."""
+        """Return pixels (n, h, w, 3) of images (n, h, w, 3)."""
         n, h, w, _ = images.shape
         padded = functional.pad(images, (0, 0, *[self.pad] * 4))
         index = self._sources(h, w, jitter)
@@ -67,11 +67,11 @@ class PadCrop:
         return padded.view(-1, 3).index_select(0, index.view(-1)).view(n, h, w, 3)
 
     def cut_for_evaluation(self, images: Tensor) -> Tensor:
-        """Give the images as they are."""
+        """Return the images as they are."""
         return images
 
     def _sources(self, h: int, w: int, jitter: Jitter) -> Tensor:
-        """Give the padded pixel, counted over the whole batch, that each pixel comes from."""
+        """Return the padded pixel, counted over the whole batch, that each pixel comes from."""
         device = jitter.flip.device
         down, right = torch.arange(h, device=device), torch.arange(w, device=device)
         first = torch.arange(len(jitter), device=device) * (h + 2 * self.pad)
@@ -102,7 +102,7 @@ class ResizedCrop:
         return Jitter(torch.from_numpy(place), _draw_flips(n, random))
 
     def cut(self, images: Tensor, jitter: Jitter) -> Tensor:
-        """Give pixels (n, side, side, 3) of images (n, h, w, 3)."""
+        """Return pixels (n, side, side, 3) of images (n, h, w, 3)."""
         maps = images.permute(0, 3, 1, 2).to(torch.float32)
         # border: half a pixel beyond the edge counts as the edge.
         cut = functional.grid_sample(
@@ -111,7 +111,7 @@ class ResizedCrop:
         return cut.permute(0, 2, 3, 1)
 
     def cut_for_evaluation(self, images: Tensor) -> Tensor:
-        """Give the centre (n, side, side, 3) of images (n, h, w, 3)."""
+        """Return the centre (n, side, side, 3) of images (n, h, w, 3)."""
         h, w = images.shape[1:3]
         if min(h, w) < self.side:
             raise DataError(
@@ -134,7 +134,7 @@ class ResizedCrop:
         return sizes
 
     def _grid(self, jitter: Jitter) -> Tensor:
-        """Give where each pixel is sampled, in grid_sample's -1 to 1: (n, side, side, 2)."""
+        """Return where each pixel is sampled, in grid_sample's -1 to 1: (n, side, side, 2)."""
         place, n = jitter.place, len(jitter)
         steps = (torch.arange(self.side, device=place.device) + 0.5) / self.side
         along = torch.where(jitter.flip[:, None], 1 - steps, steps)
@@ -165,7 +165,7 @@ TRANSFORMS: Mapping[str, ImageTransform] = MappingProxyType(
 
 
 def find_transform(name: str) -> ImageTransform:
-    """Returns an image transform by name, which is the setting ``preparation``."""
+    """Return an image transform by name, which is the setting ``preparation``."""
     try:
         return TRANSFORMS[name]
     except KeyError:
@@ -175,7 +175,7 @@ def find_transform(name: str) -> ImageTransform:
 def augment(
     images: Tensor, jitter: Jitter, transform: ImageTransform, *, compiled: bool = False
 ) -> Tensor:
-    """Give varied, normalised images (n, 3, h', w') of uint8 images (n, h, w, 3).
+    """Return varied, normalised images (n, 3, h', w') of uint8 images (n, h, w, 3).
 
     The result is float32, channels last in memory. Padding is black before normalisation.
     ``compiled`` makes two or three kernels of some fifteen, for each shape anew.
@@ -197,7 +197,7 @@ def _compiled_vary() -> Callable[[Tensor, Jitter, PadCrop | ResizedCrop, Tensor]
 
 
 def for_evaluation(images: Tensor, transform: ImageTransform) -> Tensor:
-    """Give normalised images (n, 3, h', w') of uint8 images (n, h, w, 3), as for evaluation.
+    """Return normalised images (n, 3, h', w') of uint8 images (n, h, w, 3), as for evaluation.
 
     >>> for_evaluation(torch.full((1, 32, 32, 3), 255, dtype=torch.uint8), SHAPES).unique()
     tensor([1.3889])
@@ -217,7 +217,7 @@ def _normalised(pixels: Tensor, linear: Tensor) -> Tensor:
 
 @cache
 def _scale_and_shift(transform: ImageTransform, device: torch.device) -> Tensor:
-    """Give 1 / (255 std) and -mean / std: (2, 3).
+    """Return 1 / (255 std) and -mean / std: (2, 3).
 
     Kept, because a CUDA graph may not copy from the host, and reads the same address for ever.
     """

@@ -58,7 +58,7 @@ class LinearHead(nn.Module):
         self.sizes = (old, new)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Give logits (n, seen) for features (n, d)."""
+        """Return logits (n, seen) for features (n, d)."""
         return functional.linear(features, self.weight[: self.seen], self.bias[: self.seen])
 
 
@@ -116,12 +116,12 @@ class CosineHead(nn.Module):
             self.sigma.fill_(1.0)
 
     def cosines(self, features: Tensor) -> Tensor:
-        """Give the cosine of features (n, d) with each row: (n, seen)."""
+        """Return the cosine of features (n, d) with each row: (n, seen)."""
         rows = functional.normalize(self._rows())
         return functional.linear(functional.normalize(features), rows)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Give logits (n, seen) for features (n, d)."""
+        """Return logits (n, seen) for features (n, d)."""
         return self.sigma * self.cosines(features)
 
     def _rows(self) -> Tensor:

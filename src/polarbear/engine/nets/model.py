@@ -18,7 +18,7 @@ class Head(Protocol):
         ...
 
     def __call__(self, features: Tensor) -> Tensor:
-        """Give logits (n, seen) for features (n, d)."""
+        """Return logits (n, seen) for features (n, d)."""
         ...
 
 
@@ -34,7 +34,7 @@ class Model(nn.Module):
         self.compiled_batch: int | None = None
 
     def features(self, images: Tensor) -> Tensor:
-        """Give features (n, d) of images (n, 3, h, w).
+        """Return features (n, d) of images (n, 3, h, w).
 
         If asked for, networks that have fused kernels go through these. Of the others, batches of
         ``compiled_batch`` images go through ``torch.compile``; other batches, such as an epoch's
@@ -47,13 +47,13 @@ class Model(nn.Module):
         return _call(self.backbone, images)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Give logits (n, seen) of images (n, 3, h, w)."""
+        """Return logits (n, seen) of images (n, 3, h, w)."""
         logits: Tensor = self.head(self.features(images))
         return logits
 
 
 def weights_are_finite(model: nn.Module) -> Tensor:
-    """Give whether all parameters and running statistics are finite, as a number on their device.
+    """Return whether all parameters and running statistics are finite, as a number on their device.
 
     Other buffers may hold infinities on purpose, such as a mask of attention.
     """

@@ -37,7 +37,7 @@ class Residual(nn.Module):
         self.relu_after = True
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Give maps (n, outputs, h / stride, w / stride) for maps (n, inputs, h, w)."""
+        """Return maps (n, outputs, h / stride, w / stride) for maps (n, inputs, h, w)."""
         out: Tensor = self.layers(maps) + self.shortcut(maps)
         return out.relu_() if self.relu_after else out
 
@@ -51,7 +51,7 @@ class UncountedBatchNorm(nn.BatchNorm2d):
     """
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Give normalised maps (n, c, h, w); in training they also move the running statistics."""
+        """Return normalised maps (n, c, h, w); training also moves the running statistics."""
         return functional.batch_norm(
             maps,
             self.running_mean,
@@ -74,7 +74,7 @@ class Pooled(nn.Module):
         self.out_features = out_features
 
     def forward(self, images: Tensor) -> Tensor:
-        """Give features (n, out_features) of images (n, 3, h, w)."""
+        """Return features (n, out_features) of images (n, 3, h, w)."""
         maps: Tensor = self.layers(images)
         return maps.mean(dim=(2, 3))
 
@@ -170,7 +170,7 @@ def build_backbone(name: str, seed: int, *, side: int = 32) -> nn.Module:
 
 
 def feature_width(backbone: nn.Module) -> int:
-    """Give the width d of a network's features, from its out_features or num_features."""
+    """Return the width d of a network's features, from its out_features or num_features."""
     for attribute in ("out_features", "num_features"):
         width = getattr(backbone, attribute, None)
         if isinstance(width, int):
@@ -187,7 +187,7 @@ def _conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequ
 
 
 def _stages(block: Block, inputs: int, plan: tuple[tuple[int, int, int], ...]) -> list[Residual]:
-    """Give the blocks of all stages, each planned as (width, blocks, stride of the first)."""
+    """Return the blocks of all stages, each planned as (width, blocks, stride of the first)."""
     blocks: list[Residual] = []
     for width, count, stride in plan:
         for step in (stride, *[1] * (count - 1)):

@@ -46,7 +46,7 @@ class TrainingSetBuffers:
         self.jitter.flip.copy_(drawn.jitter.flip.pin_memory(), non_blocking=True)
 
     def batch(self, step: Tensor, images: int, learner: Learner) -> Batch:
-        """Returns the batch of a step (a device number), whose ``images`` may be fewer than all."""
+        """Return the batch of a step (a device number), whose ``images`` may be fewer than all."""
         at = step * self.size + torch.arange(images, device=step.device)
         chosen = self.order[at]
         pixels = cast(ResidentPixels, learner.train_pixels).data[self.rows[chosen]]

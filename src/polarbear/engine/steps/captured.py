@@ -118,14 +118,14 @@ class CapturedSteps:
         self.ended = True
 
     def loss_values(self, steps: int) -> Floats:
-        """Returns the losses of the epoch's first steps: (steps,)."""
+        """Return the losses of the epoch's first steps: (steps,)."""
         if self.ended:
             self.done.synchronize()
             return self.on_host[0].numpy()[:steps].astype(np.float64)
         return self.losses[:steps].double().cpu().numpy()
 
     def validation_logits(self) -> Logits:
-        """Returns the model's logits on the validation images after the epoch: (v, seen)."""
+        """Return the model's logits on the validation images after the epoch: (v, seen)."""
         self.done.synchronize()
         return self.on_host[1].numpy().copy()
 
@@ -195,7 +195,7 @@ class CapturedSteps:
 
     @torch.no_grad()
     def _validate(self) -> tuple[Tensor, Tensor]:
-        """Returns logits (v, seen), and whether all weights are finite."""
+        """Return logits (v, seen), and whether all weights are finite."""
         learner = self.learner
         learner.model.eval()
         pixels = cast(ResidentPixels, learner.train_pixels).data
@@ -210,7 +210,7 @@ class CapturedSteps:
 
 
 def _capturable(stream: Any) -> Any:
-    """Returns a run's own stream, or another for the default one, which cannot be captured.
+    """Return a run's own stream, or another for the default one, which cannot be captured.
 
     Its own, because libraries have one workspace a stream: graphs of two runs that were captured
     on the same stream would write into the same one at the same time.

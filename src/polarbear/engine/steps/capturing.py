@@ -67,7 +67,7 @@ class Capture:
     pool: Any
 
     def graph(self, work: Callable[[], Any], warm_up: int) -> tuple[torch.cuda.CUDAGraph, Any]:
-        """Returns the graph of the work, and what the work returned while it was captured."""
+        """Return the graph of the work, and what the work returned while it was captured."""
         outer = torch.cuda.current_stream(self.step.device)
         self.stream.wait_stream(outer)
         try:
@@ -158,7 +158,7 @@ def free_random_numbers(device: torch.device) -> None:
 
 
 def random_states(device: torch.device) -> list[bytes]:
-    """Give the states of all generators that a step might draw from."""
+    """Return the states of all generators that a step might draw from."""
     states = [torch.default_generator.get_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))

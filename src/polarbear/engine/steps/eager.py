@@ -45,14 +45,14 @@ class EagerSteps:
         return loss
 
     def loss_values(self, steps: int) -> Floats:
-        """Returns the losses of the epoch's first steps: (steps,)."""
+        """Return the losses of the epoch's first steps: (steps,)."""
         if not self._losses:
             return self._before[:steps]
         new = torch.stack(self._losses).double().cpu().numpy()
         return np.concatenate([self._before, new])[:steps]
 
     def validation_logits(self) -> Logits:
-        """Returns the model's logits on the validation images: (v, seen)."""
+        """Return the model's logits on the validation images: (v, seen)."""
         return self.learner.logits(self.valid)
 
     def weights_are_finite(self) -> bool:

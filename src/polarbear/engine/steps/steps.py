@@ -20,11 +20,11 @@ class Steps(Protocol):
         ...
 
     def loss_values(self, steps: int) -> Floats:
-        """Returns the losses of the epoch's first steps: (steps,)."""
+        """Return the losses of the epoch's first steps: (steps,)."""
         ...
 
     def validation_logits(self) -> Logits:
-        """Returns the model's logits on the validation images after the epoch: (v, seen)."""
+        """Return the model's logits on the validation images after the epoch: (v, seen)."""
         ...
 
     def weights_are_finite(self) -> bool:

@@ -28,11 +28,11 @@ class Drawn:
     size: int
 
     def of_step(self, step: int) -> TrainingSet:
-        """Returns the images of a step, with their labels."""
+        """Return the images of a step, with their labels."""
         return self.training_set.take(self.order[step * self.size : (step + 1) * self.size])
 
     def batch(self, step: int, images: Tensor, learner: Learner) -> Batch:
-        """Returns a step's batch, given its images as they are stored."""
+        """Return a step's batch, given its images as they are stored."""
         device, labelled = images.device, self.of_step(step)
         jitter = self.jitter[step * self.size : (step + 1) * self.size]
         return Batch(

@@ -44,7 +44,7 @@ class Learner:
         return PREDICT_AT_ONCE_ON_GPU if on_gpu else PREDICT_AT_ONCE
 
     def context(self, task: Task) -> TaskContext:
-        """Give a method its place in the stream and its look-ups."""
+        """Return a method its place in the stream and its look-ups."""
         return TaskContext(
             task=task.index,
             old=task.new.start,
@@ -53,7 +53,7 @@ class Learner:
         )
 
     def logits(self, view: View) -> NDArray[np.float32]:
-        """Give the model's logits (n, seen) for the images of a view, each looked at once."""
+        """Return the model's logits (n, seen) for the images of a view, each looked at once."""
         pixels = self.train_pixels if view.split == "train" else self.test_pixels
         return self._in_evaluation(self.model, pixels, view.rows)
 

@@ -19,7 +19,7 @@ class Plateau:
     waited: int = 0
 
     def update(self, score: float, settings: Settings) -> "Plateau":
-        """Give the state after an epoch with this validation score."""
+        """Return the state after an epoch with this validation score."""
         if score > self.best + settings.plateau_threshold:
             return replace(self, best=score, waited=0)
         if self.waited < settings.plateau_patience:

@@ -30,7 +30,7 @@ class ClassList:
     labels: Bools
 
     def cut(self, count: int) -> "ClassList":
-        """Give the first ``count`` images."""
+        """Return the first ``count`` images."""
         return ClassList(self.column, self.rows[:count], self.first, self.labels[:count])
 
 
@@ -61,7 +61,7 @@ class ReplayMemory:
         per_class: int | None = None,
         total: int | None = None,
     ) -> "ReplayMemory":
-        """Give a memory that also holds images of a task's classes.
+        """Return a memory that also holds images of a task's classes.
 
         ``per_class`` limits every list; ``total`` replaces it by an equal share for each seen
         class, rounded up, and cuts older lists from their end. Without a limit all is kept.
@@ -85,7 +85,7 @@ class ReplayMemory:
         return frozen(np.repeat(columns, self._counts))
 
     def targets(self, seen: int) -> Bools:
-        """Give the labels each image was stored with, False for classes that came later: (m, seen).
+        """Return the labels each image was stored with, False for later classes: (m, seen).
 
         ``seen`` is the number of classes seen by now.
         """
@@ -101,7 +101,7 @@ class ReplayMemory:
         return targets
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Give plain arrays for a checkpoint."""
+        """Return plain arrays for a checkpoint."""
         return {
             "columns": np.array([one.column for one in self.lists], dtype=np.int64),
             "firsts": np.array([one.first for one in self.lists], dtype=np.int64),
@@ -145,12 +145,12 @@ _ARRAYS = {"columns", "firsts", "widths", "counts", "rows", "labels"}
 
 
 def random_choice(rows: Ints, count: int, random: np.random.Generator) -> Ints:
-    """Give ``count`` of the rows, each equally likely, none twice; all where there are fewer."""
+    """Return ``count`` of the rows, each equally likely, none twice; all where there are fewer."""
     return random.choice(rows, min(count, len(rows)), replace=False)
 
 
 def herding(features: NDArray[np.floating[Any]], count: int) -> Ints:
-    """Give the ``count`` images whose running mean stays nearest to the mean of all, in order.
+    """Return the ``count`` images whose running mean stays nearest to the mean of all, in order.
 
     ``features`` (n, d) are scaled to length 1 first; their mean is not scaled again.
 
@@ -199,7 +199,7 @@ def _choose(task: Task, column: int, select: Select, count: int | None) -> Class
 
 
 def _positions(kept: Ints, rows: Ints) -> Ints:
-    """Give where each kept row stands among the rows it was chosen from."""
+    """Return where each kept row stands among the rows it was chosen from."""
     if len(np.unique(kept)) != len(kept) or not np.isin(kept, rows).all():
         raise DataError("a selection must give rows of the class it was asked for, none twice")
     order = np.argsort(rows)

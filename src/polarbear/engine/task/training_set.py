@@ -32,7 +32,7 @@ class TrainingSet:
 
     @classmethod
     def of_memory(cls, memory: ReplayMemory, seen: int) -> "TrainingSet":
-        """Give the memory alone."""
+        """Return the memory alone."""
         return cls(memory.rows, memory.targets(seen), np.ones(len(memory.rows), dtype=bool))
 
     def __len__(self) -> int:
@@ -40,7 +40,7 @@ class TrainingSet:
         return len(self.rows)
 
     def take(self, index: Ints) -> "TrainingSet":
-        """Give some of it, in another order."""
+        """Return some of it, in another order."""
         return TrainingSet(self.rows[index], self.targets[index], self.replayed[index])
 
 
@@ -69,5 +69,5 @@ class TaskImages:
 
 
 def training_view(stream: Stream, task: int, complete: bool) -> View:
-    """Returns what a learner trains on: the task, or the union so far with complete labels."""
+    """Return what a learner trains on: the task, or the union so far with complete labels."""
     return stream.train(after=task) if complete else stream[task].train

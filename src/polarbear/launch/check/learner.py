@@ -17,7 +17,7 @@ __all__ = ["CheckError", "Finding", "check_learner"]
 def check_learner(
     method: type[Method] | str, options: Any = None, *, strict: bool = True
 ) -> tuple[Finding, ...]:
-    """Give everything odd about a method (a class, a name or a path); errors are raised.
+    """Return everything odd about a method (a class, a name or a path); errors are raised.
 
     Looks at the class, then trains it for a few seconds on a tiny stream: the first task, a later
     one, with memory and teacher, on batches of one image, and once more from a checkpoint. With

@@ -36,7 +36,7 @@ class Notes:
         return any(place in places for places in self.places.values())
 
     def findings(self) -> tuple[Finding, ...]:
-        """Give an error a complaint."""
+        """Return an error a complaint."""
         return tuple(
             error(f"{complaint} [{'; '.join(places)}]") for complaint, places in self.places.items()
         )

@@ -15,7 +15,7 @@ Complaint = str
 
 
 def check_step(learner: Learner, batch: Batch, reference: Batch | None) -> Iterator[Complaint]:
-    """Give what is wrong with a method's loss and gradients on a batch."""
+    """Return what is wrong with a method's loss and gradients on a batch."""
     method = learner.method
     before = [getattr(batch, f.name).clone() for f in fields(batch)]
     teacher = _weights(method.teacher)
@@ -76,7 +76,7 @@ def _check_gradients(learner: Learner) -> Iterator[Complaint]:
 
 
 def _future(learner: Learner, name: str, gradient: Tensor) -> Tensor:
-    """Give the part of a gradient that belongs to classes still to come, if it has any."""
+    """Return the part of a gradient that belongs to classes still to come, if it has any."""
     rows = len(getattr(learner.model.head, "weight", ()))
     by_class = name.startswith("head.") and gradient.dim() > 0 and len(gradient) == rows
     return gradient[learner.method.context.seen :] if by_class else gradient.new_empty(0)

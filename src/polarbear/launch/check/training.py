@@ -57,7 +57,7 @@ class Answers:
 
 
 def check_training(method: type[Method], options: Any = None) -> tuple[Finding, ...]:
-    """Give what goes wrong when a method is trained."""
+    """Return what goes wrong when a method is trained."""
     notes = Notes(method)
     with _one_thread():
         _check(method, options, notes)
@@ -113,7 +113,7 @@ def _check_steps(trainer: Trainer, place: str, notes: Notes) -> None:
 
 
 def _few_images(trainer: Trainer) -> Iterator[tuple[str, TrainingSet]]:
-    """Give images for a whole batch and for the smallest ones an epoch can end with."""
+    """Return images for a whole batch and for the smallest ones an epoch can end with."""
     images = trainer.images.training_set
     own, stored = np.flatnonzero(~images.replayed), np.flatnonzero(images.replayed)
     half = trainer.settings.batch_size // 2
@@ -176,7 +176,7 @@ def _restore(trainer: Trainer, folder: Path) -> None:
 
 
 def _before_task(method: type[Method], options: Any, task: int) -> Trainer:
-    """Give a trainer with all made ready for the first step of a task."""
+    """Return a trainer with all made ready for the first step of a task."""
     trainer = _trainer(method, options, Answers())
     steps = trainer.steps()
     while trainer.progress.task < task:

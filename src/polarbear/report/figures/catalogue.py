@@ -164,7 +164,7 @@ def hierarchy(runs: Runs, options: Options) -> list[Drawing]:
 
 
 def _memory_families(runs: Runs) -> list[list[Group]]:
-    """Give the groups of each method that differ in their memory, the smallest first."""
+    """Return the groups of each method that differ in their memory, the smallest first."""
     families: dict[str, list[Group]] = {}
     for group in runs.groups:
         if "memory_per_class" in group.settings:

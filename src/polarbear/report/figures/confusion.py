@@ -38,7 +38,7 @@ READING = (
 
 
 def confusion_shares(named: Bools, targets: Bools) -> Floats:
-    """Give the share of the images that carry a class (row) which are given another (column).
+    """Return the share of the images that carry a class (row) which are given another (column).
 
     Both are (n, s); a class without images has a row of NaN: (s, s).
 
@@ -141,7 +141,7 @@ def _in_full(group: Group, run: Run, after: int, options: Options) -> Drawing:
 
 
 def _two_squares(given: Answers) -> "tuple[Figure, list[Axes], Axes]":
-    """Give two square axes with room for the labels, and a narrow one for the scale.
+    """Return two square axes with room for the labels, and a narrow one for the scale.
 
     Placed by hand: to measure hundreds of labels takes longer than to draw them.
     """

@@ -25,17 +25,17 @@ DASHED: Mapping[str, Any] = {"linestyle": (0, (4, 2)), "linewidth": 1.0}
 
 
 def average(score: str) -> Series:
-    """Give a score over all images seen so far."""
+    """Return a score over all images seen so far."""
     return lambda group: (group.mean(score), group.std(score))
 
 
 def own_images(group: Group) -> tuple[Floats, Floats]:
-    """Give R_jj: pw-JS on each task's images right after it."""
+    """Return R_jj: pw-JS on each task's images right after it."""
     return np.diagonal(group.by_task_mean()), np.diagonal(group.by_task_std())
 
 
 def course(task: int) -> Series:
-    """Give R_jk of one task k over time."""
+    """Return R_jk of one task k over time."""
     return lambda group: (group.by_task_mean()[:, task], group.by_task_std()[:, task])
 
 
@@ -85,7 +85,7 @@ def draw_paper(axes: "Axes", runs: Runs) -> bool:
 
 
 def label(group: Group) -> str:
-    """Give a group's name with its number of runs."""
+    """Return a group's name with its number of runs."""
     # Matplotlib leaves a curve whose name begins with _ out of legends.
     shown = f" {group.title}" if group.title.startswith("_") else group.title
     return f"{shown} ({group.count} run{'s' if group.count > 1 else ''})"
@@ -128,7 +128,7 @@ def _look(line: "Line2D") -> tuple[str, ...]:
 
 
 def _broken(lines: Sequence["Line2D"], width: int) -> list[str]:
-    """Give curves' names, the long ones of runs that differ in much over several lines."""
+    """Return curves' names, the long ones of runs that differ in much over several lines."""
     return [fill(str(line.get_label()), width) for line in lines]
 
 

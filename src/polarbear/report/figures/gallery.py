@@ -51,7 +51,7 @@ class Labels:
 
 
 def labels_of(given: Answers, row: int) -> Labels | None:
-    """Give what is said of the test image in a row of the file; None before its first class."""
+    """Return what is said of the test image in a row of the file; None before its first class."""
     place = int(np.searchsorted(given.view.rows, row))
     if place == len(given.view) or given.view.rows[place] != row:
         return None
@@ -64,7 +64,7 @@ def labels_of(given: Answers, row: int) -> Labels | None:
 
 
 def chosen_rows(stream: Stream, count: int = IMAGES) -> Ints:
-    """Give the first test image of leaves spread evenly over their arrival: nobody picks them."""
+    """Return the first test image of leaves spread evenly over their arrival: nobody picks them."""
     leaves = [name for name in stream.classes if not stream.hierarchy.children(name)]
     places = np.unique(np.linspace(0, len(leaves) - 1, min(count, len(leaves))).round().astype(int))
     numbers = [stream.hierarchy.index(leaves[place]) for place in places]
@@ -195,7 +195,7 @@ def _short(tree: Hierarchy, name: str, longest: int = LONGEST) -> str:
 
 
 def _moments(done: set[int], options: Options) -> list[int]:
-    """Give the moments to show: those chosen, else evenly spaced with the first and the last."""
+    """Return the moments to show: those chosen, else evenly spaced with the first and the last."""
     there = sorted(done & set(options.tasks)) if options.tasks else sorted(done)
     if not there:
         raise DataError("no run with predictions has come to the chosen tasks")

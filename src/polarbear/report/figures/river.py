@@ -114,7 +114,7 @@ def river(runs: Runs, options: Options) -> list[Drawing]:
 
 
 def chosen_superclass(stream: Stream, options: Options) -> str:
-    """Give the superclass asked for, else that with the most subclasses, the earliest first."""
+    """Return the superclass asked for, else that with the most subclasses, the earliest first."""
     tree = stream.hierarchy
     there = [name for name in stream.classes if tree.children(name)]
     if not there:
@@ -139,7 +139,7 @@ def _shares(given: Answers, superclass: str) -> tuple[Floats, float]:
 
 
 def _arrivals(stream: Stream, superclass: str) -> dict[int, int]:
-    """Give how many of the superclass's classes arrive in each task."""
+    """Return how many of the superclass's classes arrive in each task."""
     tree, number = stream.hierarchy, stream.hierarchy.index(superclass)
     tasks = [
         task

@@ -83,12 +83,12 @@ class Drawing:
 
 
 def colours(groups: Sequence[Group]) -> dict[str, str]:
-    """Give each group a colour by name; the first ten differ."""
+    """Return each group a colour by name; the first ten differ."""
     return {group.name: COLOURS[i % len(COLOURS)] for i, group in enumerate(groups)}
 
 
 def markers(groups: Sequence[Group]) -> dict[str, str]:
-    """Give each group a marker by name; colour and marker together differ for ninety groups."""
+    """Return each group a marker by name; colour and marker together differ for ninety groups."""
     return {group.name: MARKERS[i % len(MARKERS)] for i, group in enumerate(groups)}
 
 
@@ -101,7 +101,7 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, *, placed: bool = False) -> "Figure":
-    """Give an empty figure, in inches, that belongs to nobody's session.
+    """Return an empty figure, in inches, that belongs to nobody's session.
 
     What is in it finds its place by itself; ``placed`` leaves that to the caller.
     """
@@ -128,7 +128,7 @@ def show_pixels(axes: "Axes", pixels: np.ndarray, crisp: int = CRISP, **how: Any
 
 
 def new_axes(width: float, height: float) -> "tuple[Figure, Axes]":
-    """Give a figure with one pair of axes."""
+    """Return a figure with one pair of axes."""
     figure = new_figure(width, height)
     return figure, figure.add_subplot()
 

@@ -34,7 +34,7 @@ Packed = list[str | None]
 
 
 def answer_data(runs: Runs, *, images: bool = True, root: Root = None) -> dict[str, Any]:
-    """Give the page's parts that need predictions, or ``{"missing": why}``."""
+    """Return the page's parts that need predictions, or ``{"missing": why}``."""
     try:
         chosen = {group.name: run for group, run in comparable_runs(runs, damaged=True)}
         stream = stream_of(min(chosen.values(), key=lambda run: run.joint), root)
@@ -60,7 +60,7 @@ def _about(stream: Stream, rows: Ints) -> dict[str, Any]:
 
 
 def _matrices(stream: Stream, methods: list[dict[str, Any] | None]) -> dict[str, Any]:
-    """Give the methods and the truth with as many confusion matrices as fit."""
+    """Return the methods and the truth with as many confusion matrices as fit."""
     truth: Packed = [_packed(_truth(stream, after)) for after in range(len(stream))]
     there = [method for method in methods if method]
     kept = _within_budget([truth, *(method["confusion"] for method in there)])
@@ -74,7 +74,7 @@ def _only(kept: set[int], packed: Packed) -> Packed:
 
 
 def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
-    """Give what a run answers after each task, None where it has no predictions."""
+    """Return what a run answers after each task, None where it has no predictions."""
     parts: dict[str, list[Any]] = {
         name: [None] * len(stream) for name in ("confusion", "river", "labels")
     }
@@ -100,12 +100,12 @@ def _truth(stream: Stream, after: int) -> Floats:
 
 
 def _packed(rates: Floats) -> str:
-    """Give rates as bytes from 0 to 255, compressed, as text."""
+    """Return rates as bytes from 0 to 255, compressed, as text."""
     return b64encode(compress(np.rint(rates * 255).astype(np.uint8).tobytes())).decode()
 
 
 def _within_budget(packed: list[Packed]) -> set[int]:
-    """Give the tasks whose matrices are kept: all, or every second, fourth, … from the last."""
+    """Return the tasks whose matrices are kept: all, or every second, fourth, … from the last."""
     step, tasks = 1, len(packed[0])
     while True:
         kept = set(range(tasks - 1, -1, -step))
@@ -128,19 +128,19 @@ def _classes(stream: Stream) -> list[dict[str, Any]]:
 
 
 def _superclasses(stream: Stream) -> list[int]:
-    """Give the places of the classes with others below them."""
+    """Return the places of the classes with others below them."""
     inner = set(stream.hierarchy.superclasses)
     return [place for place, name in enumerate(stream.classes) if name in inner]
 
 
 def _rivers(given: Answers, stream: Stream) -> list[list[int] | None]:
-    """Give each superclass's :func:`_shares`, None before it arrives."""
+    """Return each superclass's :func:`_shares`, None before it arrives."""
     seen = len(given.view.classes)
     return [_shares(given, place) if place < seen else None for place in _superclasses(stream)]
 
 
 def _shares(given: Answers, place: int) -> list[int] | None:
-    """Give the shares of a superclass's images of each kind and, last, of those given its label.
+    """Return the shares of a superclass's images of each kind and, last, of those given its label.
 
     In thousandths; None where it has no images.
     """
@@ -157,7 +157,7 @@ def _shares(given: Answers, place: int) -> list[int] | None:
 
 
 def _labels(given: Answers, rows: Ints) -> list[list[int] | None]:
-    """Give the labels named on each picked image, None while it is not asked about."""
+    """Return the labels named on each picked image, None while it is not asked about."""
     place = np.searchsorted(given.view.rows, rows)
     there = np.isin(rows, given.view.rows)
     return [
@@ -167,7 +167,7 @@ def _labels(given: Answers, rows: Ints) -> list[list[int] | None]:
 
 
 def _photos(stream: Stream, rows: Ints) -> list[list[int]]:
-    """Give each picked image's true labels, as places in the order of arrival."""
+    """Return each picked image's true labels, as places in the order of arrival."""
     view = stream.test(len(stream) - 1)
     leaf = view.leaf[np.searchsorted(view.rows, rows)]
     return [np.flatnonzero(labels).tolist() for labels in view.label_table[leaf]]

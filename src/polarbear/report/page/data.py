@@ -61,7 +61,7 @@ LEVEL_WORDS = {
 
 
 def score_data(runs: Runs) -> dict[str, Any]:
-    """Give methods, scores and what explains them, ready for JSON."""
+    """Return methods, scores and what explains them, ready for JSON."""
     groups = [_with_derived(group, runs.split) for group in runs.groups]
     shown = _shown(groups)
     known = {one.id for one in shown}
@@ -122,14 +122,14 @@ def _with_derived(group: Group, split: str) -> Group:
 
 
 def _derived(run: Run, split: str) -> Mapping[str, Floats]:
-    """Give what follows from R_jk: the score on the newest task, and forgetting."""
+    """Return what follows from R_jk: the score on the newest task, and forgetting."""
     newest = {name: np.diagonal(run.by_task[name]) for name in BY_TASK}
     forgetting = ScoreTable(run.benchmark, run.order, split, newest, run.by_task).forgetting
     return {f"{name}@new": values for name, values in newest.items()} | {"forgetting": forgetting}
 
 
 def _shown(groups: list[Group]) -> list[Shown]:
-    """Give the scores that any group has, known ones first."""
+    """Return the scores that any group has, known ones first."""
     names = dict.fromkeys(name for group in groups for name in group.score_names)
     there = {n for n in names if any(not np.isnan(group.mean(n)).all() for group in groups)}
     known = [one for one in _known() if one.id.replace("@k", "@new") in there]
@@ -178,7 +178,7 @@ def _listed(values: Iterable[int | None]) -> list[int]:
 
 
 def rounded(values: ArrayLike) -> list[float | None]:
-    """Give numbers to four places, null for NaN.
+    """Return numbers to four places, null for NaN.
 
     >>> rounded([0.123456, float("nan")])
     [0.1235, None]

@@ -22,7 +22,7 @@ LARGEST, EXACT = 96, 64
 
 
 def pick_rows(stream: Stream, count: int = COUNT) -> Ints:
-    """Give rows of test images, spread over superclasses and leaves, always the same: (count,).
+    """Return rows of test images, spread over superclasses and leaves, always the same: (count,).
 
     Three leaves of each superclass come first, then classes without one, then the rest.
     """
@@ -40,7 +40,7 @@ def pick_rows(stream: Stream, count: int = COUNT) -> Ints:
 
 
 def picture_data(stream: Stream, rows: Ints) -> dict[str, Any]:
-    """Give the images side by side as a data address, or ``{"missing": why}``."""
+    """Return the images side by side as a data address, or ``{"missing": why}``."""
     try:
         from PIL import Image
     except ImportError:
@@ -62,14 +62,14 @@ def picture_data(stream: Stream, rows: Ints) -> dict[str, Any]:
 
 
 def _tiles(images: Images, rows: list[int]) -> list[Pixels]:
-    """Give small squares of all images, of which only one at a time is here in full."""
+    """Return small squares of all images, of which only one at a time is here in full."""
     first = np.asarray(images[rows[0]])
     side = min(LARGEST, *first.shape[:2])
     return [_tile(first, side), *(_tile(np.asarray(images[row]), side) for row in rows[1:])]
 
 
 def _tile(image: Pixels, side: int) -> Pixels:
-    """Give an image's middle square, so many pixels wide."""
+    """Return an image's middle square, so many pixels wide."""
     from PIL import Image
 
     whole = min(image.shape[:2])
@@ -81,6 +81,6 @@ def _tile(image: Pixels, side: int) -> Pixels:
 
 
 def _root(stream: Stream, leaf: int) -> int:
-    """Give the class at the top above a leaf, which may be the leaf itself."""
+    """Return the class at the top above a leaf, which may be the leaf itself."""
     tree = stream.hierarchy
     return int(np.flatnonzero(tree.closure[leaf] & (tree.parent_array < 0))[0])

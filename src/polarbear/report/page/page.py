@@ -40,12 +40,12 @@ def write_page(
 
 
 def page_data(runs: Runs, *, images: bool = True, root: str | Path | None = None) -> dict[str, Any]:
-    """Give all that the page shows, ready for JSON."""
+    """Return all that the page shows, ready for JSON."""
     return score_data(runs) | {"answers": answer_data(runs, images=images, root=root)}
 
 
 def render(data: dict[str, Any]) -> str:
-    """Give the page's text."""
+    """Return the page's text."""
     heading = f"What learners know of {readable(data['benchmark'])}"
     return Template(_template("page.html")).substitute(
         title=html.escape(f"{heading} – polarbear"),
@@ -62,5 +62,5 @@ def _template(name: str) -> str:
 
 
 def _inline(data: dict[str, Any]) -> str:
-    """Give JSON that cannot end the script element it stands in."""
+    """Return JSON that cannot end the script element it stands in."""
     return json_text(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -35,7 +35,7 @@ class Answers:
 
 
 def known_hierarchy(benchmark: str) -> Hierarchy:
-    """Give a benchmark's hierarchy; one that is not registered here is missing data."""
+    """Return a benchmark's hierarchy; one that is not registered here is missing data."""
     try:
         return find(benchmark).hierarchy()
     except UnknownNameError as error:
@@ -43,7 +43,7 @@ def known_hierarchy(benchmark: str) -> Hierarchy:
 
 
 def answers(run: Run, after: int, root: str | Path | None = None) -> Answers:
-    """Give a run's predictions after a task of the benchmark with the images they are for.
+    """Return a run's predictions after a task of the benchmark with the images they are for.
 
     ``root`` is the folder with the data (default: where the run found them). A run without
     predictions, or data that are not here, is a ``DataError`` that says what is missing.
@@ -62,7 +62,7 @@ def answers(run: Run, after: int, root: str | Path | None = None) -> Answers:
 
 
 def comparable_runs(runs: Runs, *, damaged: bool = False) -> list[tuple[Group, Run]]:
-    """Give a run with predictions of each group, all of one class order.
+    """Return a run with predictions of each group, all of one class order.
 
     The class order is the one that most groups have; groups without such a run are left out.
     A run with a damaged file counts as one without predictions, unless ``damaged``.
@@ -93,7 +93,7 @@ def note_of_absent(runs: Runs, chosen: Iterable[tuple[Group, Run]]) -> str:
 
 
 def stream_of(run: Run, root: str | Path | None = None) -> Stream:
-    """Give the stream a run was trained on, with its images."""
+    """Return the stream a run was trained on, with its images."""
     if not run.classes:
         raise DataError(f"{run.path} is a summary: it does not say which classes came when")
     return _stream(run.benchmark, run.classes, str(root) if root is not None else run.root)
@@ -127,10 +127,10 @@ def _files(run: Run) -> list[Path]:
 
 
 def _broken(run: Run) -> Path | None:
-    """Give the first file of predictions that is not whole, without reading what it holds."""
+    """Return the first file of predictions that is not whole, without reading what it holds."""
     return next((file for file in _files(run) if not is_zipfile(file)), None)
 
 
 def _arrival(run: Run) -> tuple[str, ...]:
-    """Give the classes in their order of arrival, the same for joint training."""
+    """Return the classes in their order of arrival, the same for joint training."""
     return tuple(name for task in run.classes for name in task)

@@ -21,7 +21,7 @@ SHORT = {"memory_per_class": "memory", "memory_total": "total memory", "decision
 
 
 def group_runs(runs: Iterable[Run]) -> tuple[Group, ...]:
-    """Give the groups, methods in the order of the registry."""
+    """Return the groups, methods in the order of the registry."""
     by_method: dict[str, list[Run]] = {}
     for run in runs:
         by_method.setdefault(run.method, []).append(run)
@@ -58,7 +58,7 @@ def _group(name: str, own: dict[str, Any], runs: list[Run]) -> Group:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """Give a run's settings, flat; one an older version did not write has its default."""
+    """Return a run's settings, flat; one an older version did not write has its default."""
     if not run.settings:
         return {}
     defaults = {one.name: one.default for one in fields(Settings) if one.default is not MISSING}
@@ -83,7 +83,7 @@ def _name(method: str, own: Mapping[str, Any]) -> str:
 
 
 def in_words(key: str, value: Any) -> str:
-    """Give a setting as people write it.
+    """Return a setting as people write it.
 
     >>> in_words("memory_per_class", None), in_words("options.top_k", 3)
     ('memory all', 'top k 3')

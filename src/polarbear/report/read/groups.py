@@ -74,11 +74,11 @@ class Run:
         return tuple(int(j) for j in np.flatnonzero(~np.isnan(self.scores["pw_jaccard"])))
 
     def moment(self, after: int) -> int:
-        """Give the number that a task of the benchmark has in the run's own folder."""
+        """Return the number that a task of the benchmark has in the run's own folder."""
         return 0 if self.joint else after
 
     def predictions(self, after: int) -> Bools | None:
-        """Give the test predictions (n, s) after a task of the benchmark, or None."""
+        """Return the test predictions (n, s) after a task of the benchmark, or None."""
         if after not in self.done:
             return None
         return RunFolder(self.path).predictions(self.moment(after))
@@ -125,23 +125,23 @@ class Group:
         return tuple(dict.fromkeys(name for run in self.runs for name in run.scores))
 
     def mean(self, score: str) -> Floats:
-        """Give the mean of a score after each task: (T,)."""
+        """Return the mean of a score after each task: (T,)."""
         return _mean(self._stack(score))
 
     def std(self, score: str) -> Floats:
-        """Give the standard deviation of a score after each task: (T,)."""
+        """Return the standard deviation of a score after each task: (T,)."""
         return _std(self._stack(score))
 
     def counts(self, score: str = "pw_jaccard") -> tuple[int, ...]:
-        """Give how many runs have a score after each task: (T,)."""
+        """Return how many runs have a score after each task: (T,)."""
         return tuple(int(n) for n in _count(self._stack(score)))
 
     def by_task_mean(self, score: str = "pw_jaccard") -> Floats:
-        """Give the mean of R_jk: after task j (row) on the images of task k (column): (T, T)."""
+        """Return the mean of R_jk: after task j (row) on the images of task k (column): (T, T)."""
         return _mean(self._stack_by_task(score))
 
     def by_task_std(self, score: str = "pw_jaccard") -> Floats:
-        """Give the standard deviation of R_jk: (T, T)."""
+        """Return the standard deviation of R_jk: (T, T)."""
         return _std(self._stack_by_task(score))
 
     def _stack(self, score: str) -> Floats:
@@ -184,7 +184,7 @@ class Runs:
         return tuple(group.name for group in self.groups)
 
     def group(self, name: str) -> Group:
-        """Give a group by its name."""
+        """Return a group by its name."""
         for group in self.groups:
             if name == group.name:
                 return group

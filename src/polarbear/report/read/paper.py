@@ -41,7 +41,7 @@ class Published:
 
 
 def title(method: str) -> str:
-    """Give a method's name as people write it.
+    """Return a method's name as people write it.
 
     >>> title("icarl-norm"), title("package.module:Mine")
     ('iCaRL-norm', 'Mine')
@@ -51,7 +51,7 @@ def title(method: str) -> str:
 
 @cache
 def paper_results(benchmark: str) -> dict[str, Published]:
-    """Give the paper's table for a benchmark by our names of methods; empty where it has none.
+    """Return the paper's table for a benchmark by our names of methods; empty where it has none.
 
     >>> paper_results("iirc-cifar-v1")["er"].mean[[0, 21]].tolist()
     [0.72, 0.13]

@@ -48,7 +48,7 @@ def read_summary(file: Path, split: str) -> Run:
 
 
 def _other_scores(content: Mapping[str, Any], tasks: int) -> dict[str, Floats]:
-    """Give the scores that stand beside ``r`` or together under ``scores``."""
+    """Return the scores that stand beside ``r`` or together under ``scores``."""
     given = {**content, **(content.get("scores") or {})}
     names = {name: name for name in score_names()} | {"r_top1": "pw_jaccard/top1"}
     return {
@@ -69,25 +69,25 @@ def _array(values: Any, shape: tuple[int, ...]) -> Floats:
 
 
 def some_tasks(number: int) -> int:
-    """Give the number of tasks, unless their tables would take all of the memory."""
+    """Return the number of tasks, unless their tables would take all of the memory."""
     if number > MOST_TASKS:
         raise DataError(f"{number} tasks are too many: at most {MOST_TASKS} can be reported on")
     return number
 
 
 def empty(tasks: int, names: Iterable[str]) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Give scores (T,) and tables by task (T, T) in which everything is still missing."""
+    """Return scores (T,) and tables by task (T, T) in which everything is still missing."""
     scores = {name: np.full(tasks, np.nan) for name in names}
     return scores, {name: np.full((tasks, tasks), np.nan) for name in BY_TASK}
 
 
 def frozen_all(arrays: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Give the arrays, made read-only."""
+    """Return the arrays, made read-only."""
     return {name: frozen(array) for name, array in arrays.items()}
 
 
 def benchmark_id(name: str) -> str:
-    """Give a benchmark's name with its version; one that is not registered keeps its name.
+    """Return a benchmark's name with its version; one that is not registered keeps its name.
 
     >>> benchmark_id("iirc-cifar"), benchmark_id("mine")
     ('iirc-cifar-v1', 'mine')

@@ -79,7 +79,7 @@ def _is_summary(name: str) -> bool:
 
 
 def _read(file: Path, split: str) -> Run | None:
-    """Give a run, or None with a warning for one that is damaged or has nothing to show."""
+    """Return a run, or None with a warning for one that is damaged or has nothing to show."""
     try:
         is_run = file.name == "manifest.json"
         run = read_run(file.parent, split) if is_run else _read_summary(file, split)
@@ -157,7 +157,7 @@ def _more(number: int) -> str:
 
 
 def _same_tasks(runs: list[Run]) -> list[Run]:
-    """Give every run the benchmark's number of tasks; joint training stands at the last."""
+    """Return every run the benchmark's number of tasks; joint training stands at the last."""
     tasks = max(run.tasks for run in runs)
     return [run if run.tasks == tasks else _stretched(run, tasks) for run in runs]
 

@@ -50,14 +50,14 @@ class Table:
     records: tuple[tuple[object, ...], ...] = field(default=(), repr=False)
 
     def markdown(self) -> str:
-        """Give the table as Markdown, with the caption above it."""
+        """Return the table as Markdown, with the caption above it."""
         lines = [self.head, ("---",) + ("---:",) * (len(self.head) - 1)]
         lines += [tuple(_bold(cell, "**{}**") for cell in row) for row in self.rows]
         body = "\n".join("| " + " | ".join(_pipes(text) for text in line) + " |" for line in lines)
         return f"{one_line(self.caption)}\n\n{body}\n"
 
     def latex(self) -> str:
-        """Give the table as LaTeX, made to fit: a wide one shrinks, a long one breaks."""
+        """Return the table as LaTeX, made to fit: a wide one shrinks, a long one breaks."""
         lines = [
             _latex_line(_bold(Cell(latex_text(c.text), c.bold), r"\textbf{{{}}}") for c in row)
             for row in self.rows
@@ -70,7 +70,7 @@ class Table:
         return "\n".join(_on_a_page(columns, caption, label, head, lines))
 
     def csv(self) -> str:
-        """Give the table's numbers in full, one a line where there are several in a cell."""
+        """Return the table's numbers in full, one a line where there are several in a cell."""
         out = io.StringIO()
         cells = [self.head, *(tuple(cell.text for cell in row) for row in self.rows)]
         lines = ([_no_formula(cell) for cell in line] for line in self.records or cells)
@@ -79,7 +79,7 @@ class Table:
 
 
 def _on_a_page(columns: str, caption: str, label: str, head: str, lines: list[str]) -> list[str]:
-    """Give a floating table that is at most as wide as the text."""
+    """Return a floating table that is at most as wide as the text."""
     return [
         "% needs the packages booktabs and graphicx",
         r"\begin{table}",
@@ -100,7 +100,7 @@ def _on_a_page(columns: str, caption: str, label: str, head: str, lines: list[st
 
 
 def _over_pages(columns: str, caption: str, label: str, head: str, lines: list[str]) -> list[str]:
-    """Give a table that goes on over pages, its head on each; small, as it cannot be scaled."""
+    """Return a table that goes on over pages, its head on each; small, as it cannot be scaled."""
     return [
         "% needs the packages booktabs and longtable",
         r"\begingroup\scriptsize\setlength{\tabcolsep}{3pt}",
@@ -144,13 +144,13 @@ def _pipes(text: str) -> str:
 
 
 def _latex_line(cells: Iterable[str]) -> str:
-    """Give a row; after the one before it, a bracket or an asterisk would be an argument."""
+    """Return a row; after the one before it, a bracket or an asterisk would be an argument."""
     line = " & ".join(cells)
     return ("{}" if line.lstrip().startswith(("[", "*")) else "") + line + r" \\"
 
 
 def _no_formula(cell: object) -> object:
-    """Give a cell of a CSV file; text that a spreadsheet would work out is marked as text."""
+    """Return a cell of a CSV file; text that a spreadsheet would work out is marked as text."""
     if not isinstance(cell, str):
         return cell
     text = one_line(cell)

@@ -28,7 +28,7 @@ RULE = (
 
 
 def result_tables(runs: Runs, *, paper: bool = False) -> list[Table]:
-    """Give R_j by pw-JS and by Jaccard, R_jj, and every score after the last task."""
+    """Return R_j by pw-JS and by Jaccard, R_jj, and every score after the last task."""
     wanted: tuple[tuple[str, str, Series], ...] = (
         ("results-pw-js", "Average pw-JS after each task", average("pw_jaccard")),
         ("results-jaccard", "Average Jaccard similarity after each task", average("jaccard")),
@@ -41,7 +41,7 @@ def result_tables(runs: Runs, *, paper: bool = False) -> list[Table]:
 
 
 def by_task(runs: Runs, name: str, what: str, series: Series) -> Table:
-    """Give a score after each task, a column a method, as ``mean (std)``."""
+    """Return a score after each task, a column a method, as ``mean (std)``."""
     groups = _bounds_last(g for g in runs.groups if not np.isnan(series(g)[0]).all())
     numbers = [series(group) for group in groups]
     rows = []
@@ -56,7 +56,7 @@ def by_task(runs: Runs, name: str, what: str, series: Series) -> Table:
 
 
 def beside_paper(runs: Runs) -> Table | None:
-    """Give our R_j and the paper's side by side; None where they have no method in common."""
+    """Return our R_j and the paper's side by side; None where they have no method in common."""
     published = paper_results(runs.benchmark)
     groups = [group for group in runs.groups if group.method in published]
     if not groups:
@@ -77,7 +77,7 @@ def beside_paper(runs: Runs) -> Table | None:
 
 
 def _records_beside(groups: Sequence[Group]) -> tuple[tuple[object, ...], ...]:
-    """Give a line a task and method: our numbers in full, the paper's as it prints them."""
+    """Return a line a task and method: our numbers in full, the paper's as it prints them."""
     lines: list[tuple[object, ...]] = [
         ("task", "method", "mean", "std", "runs", "paper mean", "paper std")
     ]
@@ -92,7 +92,7 @@ def _records_beside(groups: Sequence[Group]) -> tuple[tuple[object, ...], ...]:
 
 
 def last_scores(runs: Runs) -> Table:
-    """Give every score after the last task that all groups have come to, a line a method."""
+    """Return every score after the last task that all groups have come to, a line a method."""
     last, groups, scores = runs.last, _bounds_last(runs.groups), headline()
     pairs = {
         name: [(float(g.mean(name)[last]), float(g.std(name)[last])) for g in groups]
@@ -153,7 +153,7 @@ def best_within_noise(pairs: Sequence[Pair], *, lower: bool = False) -> list[boo
 
 
 def full(value: float) -> object:
-    """Give a number for a CSV file in full, and nothing for NaN."""
+    """Return a number for a CSV file in full, and nothing for NaN."""
     return "" if math.isnan(value) else round(float(value), 6)
 
 
@@ -168,7 +168,7 @@ def _compared(groups: Sequence[Group]) -> list[int]:
 def _records(
     groups: Sequence[Group], numbers: Sequence[tuple[Floats, Floats]]
 ) -> tuple[tuple[object, ...], ...]:
-    """Give a line a task and method, as the paper's own files have them."""
+    """Return a line a task and method, as the paper's own files have them."""
     lines: list[tuple[object, ...]] = [("task", "method", "mean", "std", "runs")]
     for group, (mean, std) in zip(groups, numbers, strict=True):
         counts = group.counts()

@@ -10,7 +10,7 @@ from polarbear.report.tables.formats import Cell, Table
 
 
 def statistics_tables(runs: Runs, options: Options) -> list[Table]:
-    """Give a benchmark's statistics in the class order of the first run."""
+    """Return a benchmark's statistics in the class order of the first run."""
     count = statistics_of(runs, options)
     return [*_splits(count), _classes(count), _class_sizes(count), _tasks(count)]
 
@@ -76,7 +76,7 @@ def _classes(count: Statistics) -> Table:
 
 
 def _class_sizes(count: Statistics) -> Table:
-    """Give every class with its images, the superclasses' before their subclasses'."""
+    """Return every class with its images, the superclasses' before their subclasses'."""
     title = {size.name: size.title for size in count.class_sizes}
     rows = tuple(
         _row(

@@ -135,7 +135,7 @@ def _try_out(device: torch.device, height: int, width: int) -> None:
 
 
 def features(backbone: nn.Module, images: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-    """Give the features (n, 64) of images (n, 3, h, w), as ``backbone(images)`` would."""
+    """Return the features (n, 64) of images (n, 3, h, w), as ``backbone(images)`` would."""
     # Triton launches on the current GPU, wherever the tensors lie.
     with torch.cuda.device_of(images):  # type: ignore[no-untyped-call]
         if torch.is_grad_enabled():
@@ -187,11 +187,11 @@ class ForwardPass:
             maps = block.out
 
     def features(self) -> Tensor:
-        """Give the last maps averaged over all places: (n, 64)."""
+        """Return the last maps averaged over all places: (n, 64)."""
         return self.blocks[-1].out.mean(dim=(1, 2))
 
     def passed(self) -> Iterator[Passed]:
-        """Give what every layer left, in the order of ``_layers``."""
+        """Return what every layer left, in the order of ``_layers``."""
         yield self.stem
         for block in self.blocks:
             yield block.first
@@ -229,7 +229,7 @@ class BackwardPass:
         self.into = room_for([*forward.passed()])
 
     def gradients(self, gradient: Tensor) -> list[Tensor]:
-        """Give those of every layer's parameters, for that of the features (n, 64)."""
+        """Return those of every layer's parameters, for that of the features (n, 64)."""
         blocks = self.forward.blocks
         out = blocks[-1].out
         spread = (gradient / (out.shape[1] * out.shape[2])).to(out.dtype)
@@ -245,7 +245,7 @@ class BackwardPass:
     def _block(
         self, block: PassedBlock, flow: Tensor, below: Passed, activations: Tensor
     ) -> Tensor:
-        """Give the gradient before the ReLU of the block below, for one after this block's sum."""
+        """Return the gradient before the ReLU of the block below, for one after its sum."""
         inner = torch.empty_like(block.between)
         self._below(block.second, flow, block.first, block.between, inner)
         past = flow if block.shortcut is None else self._shortcut(block.shortcut, flow)
@@ -293,7 +293,7 @@ class BackwardPass:
 
 
 def room_for(passed: list[Passed]) -> dict[int, Gradients]:
-    """Give room for the gradients of layers, by the identity of what they left."""
+    """Return room for the gradients of layers, by the identity of what they left."""
     device = passed[0].raw.device
     sums = _zeros([2 * p.layer.outputs for p in passed], device)
     weights = _zeros([p.weights.numel() for p in passed], device)
@@ -309,7 +309,7 @@ def _layer(pair: nn.Module) -> Layer:
 
 
 def _layers_of(residual: Residual) -> list[Layer]:
-    """Give a block's two layers and, where it changes the shape, that of its shortcut."""
+    """Return a block's two layers and, where it changes the shape, that of its shortcut."""
     first, _, second = residual.layers
     past = [] if isinstance(residual.shortcut, nn.Identity) else [residual.shortcut]
     return [_layer(pair) for pair in (first, second, *past)]
@@ -323,12 +323,12 @@ def _layers(backbone: nn.Module) -> Iterator[Layer]:
 
 
 def _zeros(sizes: list[int], device: torch.device) -> tuple[Tensor, ...]:
-    """Give vectors of zeros out of one, which is cleared at once."""
+    """Return vectors of zeros out of one, which is cleared at once."""
     return torch.split(torch.zeros(sum(sizes), device=device), sizes)
 
 
 def _rounded(layers: list[Layer], dtype: torch.dtype) -> list[Tensor]:
-    """Give every filter as (outputs, taps, taps, inputs), rounded, all at once."""
+    """Return every filter as (outputs, taps, taps, inputs), rounded, all at once."""
     turned = [layer.conv.weight.detach().permute(0, 2, 3, 1) for layer in layers]
     turned[0] = functional.pad(turned[0], (0, layers[0].inputs - turned[0].shape[3]))
     flat = torch.cat([weights.reshape(-1) for weights in turned]).to(dtype)

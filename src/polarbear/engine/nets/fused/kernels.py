@@ -147,7 +147,7 @@ def _normalised(
     CHANNELS: tl.constexpr,
     TRAINING: tl.constexpr,
 ):
-    """Give batch-normed maps at ``at``; in training the first program moves the statistics."""
+    """Return batch-normed maps at ``at``; in training the first program moves the statistics."""
     if TRAINING:
         mean = tl.load(sums + c) / pixels
         variance = tl.load(sums + CHANNELS + c) / pixels - mean * mean

@@ -83,7 +83,7 @@ class Tiles:
     stages: int = 1
 
     def constants(self, inputs: int, taps: int) -> dict[str, int]:
-        """Give what a kernel is compiled for."""
+        """Return what a kernel is compiled for."""
         run = min(self.run, taps)
         return {
             "INPUTS": inputs,
@@ -163,7 +163,7 @@ def convolve(
 def normalise(
     passed: Passed, added: Tensor | Passed | None, *, relu: bool, training: bool
 ) -> Tensor:
-    """Give a layer's maps after batch norm, plus others (normed too, if a layer's), after ReLU."""
+    """Return a layer's maps after batch norm, plus others (normed, if a layer's), after ReLU."""
     raw, norm = passed.raw, passed.layer.norm
     other = added if isinstance(added, Passed) else passed
     other_norm = other.layer.norm
@@ -208,7 +208,7 @@ def sum_gradient(gradient: Tensor, raw: Tensor, sums: Tensor) -> None:
 
 
 def filter_gradient(passed: Passed, gradient: Tensor, into: Gradients) -> Tensor:
-    """Sum a layer's gradients; gives that of its maps before batch norm, spread by its stride."""
+    """Sum a layer's gradients; returns that of its maps before batch norm, spread by its stride."""
     layer, (n, height, width, outputs) = passed.layer, gradient.shape
     shape = (n, height * layer.stride, width * layer.stride, outputs)
     out = gradient.new_empty(shape) if layer.stride == 1 else gradient.new_zeros(shape)
