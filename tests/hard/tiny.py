@@ -20,8 +20,6 @@ from polarbear.runs import RunError, RunFolder
 from polarbear.settings import Settings
 from polarbear.stream import Stream
 
-torch.set_num_threads(1)
-
 FINISHED, UNFINISHED, REFUSED = 0, 3, 4
 METHODS = ("er", "finetune", "icarl-norm", "lucir", "agem")
 
@@ -30,7 +28,10 @@ def stream() -> Stream:
     return shapes_stream(12, 2)
 
 
-stream()
+def prepare() -> None:
+    """Do once in the parent what all its children need."""
+    torch.set_num_threads(1)  # other threads would be missing in a child, which waits for them
+    stream()
 
 
 def asked(method: str, **changes: Any) -> Settings:
@@ -108,7 +109,9 @@ def differing(folder: Path, whole: dict[str, str]) -> list[str]:
         found = left(folder)
     except (OSError, ValueError, KeyError) as error:
         return [f"unreadable: {error}"]
-    return sorted(name for name in found.keys() | whole.keys() if found.get(name) != whole.get(name))
+    return sorted(
+        name for name in found.keys() | whole.keys() if found.get(name) != whole.get(name)
+    )
 
 
 def _text(file: Path) -> str:
