@@ -183,11 +183,11 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 def _hear(event: str, args: tuple[Any, ...]) -> None:
-    if event == "open" and isinstance(args[2], int) and args[2] & _WRITING:
-        if isinstance(args[0], (str, bytes)):
-            path = str(Path(os.fsdecode(args[0])).absolute())
-            if ".." in Path(path).parts or not path.startswith(tuple(_ALLOWED)):
-                _OUTSIDE.append(path)
+    if event != "open" or not isinstance(args[0], (str, bytes)) or not (args[2] or 0) & _WRITING:
+        return
+    path = str(Path(os.fsdecode(args[0])).absolute())
+    if ".." in Path(path).parts or not path.startswith(tuple(_ALLOWED)):
+        _OUTSIDE.append(path)
 
 
 def _child(bench: Bench, cases: list[Case], report: int, stack: int) -> None:

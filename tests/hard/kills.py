@@ -128,8 +128,11 @@ def _log(folder: Path) -> Path:
 
 def subjects(place: Path, wanted: Callable[[str], bool]) -> list[Subject]:
     """Each method of the engine, with a checkpoint a step or a task, and a loop of one's own."""
-    works = {f"{method}, every {every:g} s": of_engine(asked(method), every)
-             for method in METHODS for every in (0.0, 1e9)}  # fmt: skip
+    works = {
+        f"{method}: a checkpoint a {often}": of_engine(asked(method), seconds)
+        for method in METHODS
+        for often, seconds in (("step", 0.0), ("task", 1e9))
+    }
     works["own loop"] = own_loop
     found = []
     for i, (name, work) in enumerate(works.items()):
