@@ -11,12 +11,11 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from PIL import Image
 
 from engine_run import tiny
@@ -528,6 +527,9 @@ def index_read(base: Path) -> Reading:
 
 
 def make_parquet(base: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     base.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(2)
     for split, count in (("train", 6), ("test", 3)):
@@ -820,7 +822,11 @@ FORMATS: tuple[Format, ...] = (
         )
     ),
     Format("index cache", "npz", make_index, "index.npz", index_read),
-    Format("CIFAR-100 parquet", "bytes", make_parquet, "train-0.parquet", parquet_read),
+    *(
+        [Format("CIFAR-100 parquet", "bytes", make_parquet, "train-0.parquet", parquet_read)]
+        if find_spec("pyarrow")
+        else []
+    ),
     Format("CIFAR-100 .npz", "npz", make_cifar_npz, "cifar100.npz", cifar_npz_read),
     Format(
         "CIFAR-100 official",
