@@ -28,7 +28,9 @@ def preset_values(name: str, benchmark: str, method: str) -> dict[str, Any]:
     0.5
     """
     with naming(name, "a preset", PolarbearError, ""):
-        return _values(name, _read(name), benchmark, method)
+        values = _values(name, _read(name), benchmark, method)
+        Settings.from_dict({"method": method} | values)  # refused here, they come with the file
+        return values
 
 
 def _values(name: str, tables: dict[str, Any], benchmark: str, method: str) -> dict[str, Any]:
