@@ -6,7 +6,7 @@ from typing import Any
 
 from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.base.guarded import naming, read_toml
-from polarbear.methods.registry import method_names
+from polarbear.methods.catalogue import method_names
 from polarbear.named.registry import find
 from polarbear.settings.settings import Settings
 
@@ -28,22 +28,19 @@ def preset_values(name: str, benchmark: str, method: str) -> dict[str, Any]:
     0.5
     """
     with naming(name, "a preset", PolarbearError, ""):
-        return _values(name, _read(name), benchmark, method)
-
-
-def _values(name: str, tables: dict[str, Any], benchmark: str, method: str) -> dict[str, Any]:
-    # A benchmark folder is called by its last part, wherever it lies.
-    family = re.sub(r"-v\d+$", "", Path(benchmark).name)
-    values = _outside_tables(tables)
-    if family not in tables and not values and name not in preset_names():
-        raise unknown_name(f"benchmark in {name}", benchmark, tables)
-    layers = _layers(tables, family)
-    for layer in layers:
-        values |= _outside_tables(layer)
-    for layer in layers:
-        values |= layer.get(method, {})
-    values.pop("like", None)
-    return values
+        tables = _read(name)
+        # A benchmark folder is called by its last part, wherever it lies.
+        family = re.sub(r"-v\d+$", "", Path(benchmark).name)
+        values = _outside_tables(tables)
+        if family not in tables and not values and name not in preset_names():
+            raise unknown_name(f"benchmark in {name}", benchmark, tables)
+        layers = _layers(tables, family)
+        for layer in layers:
+            values |= _outside_tables(layer)
+        for layer in layers:
+            values |= layer.get(method, {})
+        values.pop("like", None)
+        return values
 
 
 def settings_for(
@@ -83,15 +80,13 @@ def _outside_tables(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(name: str) -> dict[str, Any]:
-    file = FOLDER / f"{name}.toml"
-    if not file.is_file():
-        file = Path(name)
-    if not file.is_file() and (file.suffix or file.name != name):
+    for file in (FOLDER / f"{name}.toml", Path(name)):
+        if file.is_file():
+            return read_toml(file, PolarbearError)
+    if file.suffix or file.name != name:
         shipped = ", ".join(preset_names())
         raise PolarbearError(
             f"there is no preset file {file.resolve()}: correct its path, or name a preset that "
             f"ships with polarbear: {shipped}"
         )
-    if not file.is_file():
-        raise unknown_name("preset", name, preset_names())
-    return read_toml(file, PolarbearError)
+    raise unknown_name("preset", name, preset_names())
