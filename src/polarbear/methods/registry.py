@@ -26,9 +26,9 @@ def resolve(name: str) -> "type[Method]":
     A file in the current directory counts as a module: ``my_method:MyMethod``. A class that cannot
     be trained, or not as it says, is refused.
     """
+    found = find_class(name)  # first: its error says what to do without PyTorch
     from polarbear.engine.contract.check_class import check_class
 
-    found = find_class(name)
     # Else it would fail late or, as a misspelt word, train something else.
     faults = [one.message for one in check_class(found) if one.level == "error"]
     if faults:
