@@ -12,10 +12,11 @@ from polarbear.base.files import plain
 from polarbear.base.names import file_name
 from polarbear.benchmark.stream import Stream
 from polarbear.methods.catalogue import METHODS
-from polarbear.methods.presets import settings_for
+from polarbear.methods.presets import preset_values
 from polarbear.runs.folder import RunFolder
 from polarbear.score.decide import top1
 from polarbear.score.evaluate import Evaluator
+from polarbear.settings.settings import Settings
 
 
 def summarise(folder: RunFolder, stream: Stream | None = None, command: str = "") -> dict[str, Any]:
@@ -72,7 +73,8 @@ def _unlike_preset(settings: Mapping[str, Any], otherwise: Mapping[str, Any]) ->
     """
     name = settings["method"]
     options = METHODS[name].options if name in METHODS else otherwise
-    usual = settings_for(name, settings["benchmark"]).to_dict()
+    asked = {"method": name, "benchmark": settings["benchmark"]}  # which need not be known here
+    usual = Settings(**asked | preset_values("paper", settings["benchmark"], name)).to_dict()
     usual |= {f"options.{key}": value for key, value in options.items()}
     given = {key: value for key, value in settings.items() if key != "options"}
     given |= {f"options.{key}": value for key, value in settings["options"].items()}
