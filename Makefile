@@ -2,6 +2,7 @@
 #   make demo   train four methods on the embedded benchmark and report on them (CPU, minutes)
 #     make demo DEMO='--orders 5'   in all five orders of the classes: README's table
 #   make test   style, types and every test
+#   make hard   kills, power cuts (as root), flipped bits and mutated files, two hours
 #   make test-adapters   the adapters for other libraries, with these libraries (5 GB)
 #   make docs   the documentation, into build/docs
 #   make dist   wheel and sdist, checked; the demo runs from the wheel, installed apart
@@ -10,13 +11,24 @@ PYTHON ?= python3
 SHELL := bash
 VENVS := .venvs
 
-.PHONY: demo test test-adapters docs dist figures check fix clean
+.PHONY: demo test hard test-adapters docs dist figures check fix clean
 
 demo: $(VENVS)/demo/ready
 	$(VENVS)/demo/bin/python examples/demo.py $(DEMO)
 
 test: check
 	$(VENVS)/test/bin/python -m pytest -n auto --dist worksteal
+
+# The campaigns of tests/hard at length, each of which ends with its counts; what they find is in
+# build/hard. All of them run, whatever one finds.
+HARD := PYTHONPATH=tests $(VENVS)/test/bin/python -m
+hard: $(VENVS)/test/ready
+	failed=; \
+	$(HARD) hard.kills --count 2000 || failed="$$failed kills"; \
+	$(HARD) hard.power_cuts --count 500 || failed="$$failed power_cuts"; \
+	$(HARD) hard.bits || failed="$$failed bits"; \
+	$(HARD) hard.fuzz --count 100000 || failed="$$failed fuzz"; \
+	if [ "$$failed" ]; then echo "findings:$$failed"; exit 1; fi
 
 docs: $(VENVS)/docs/ready
 	$(VENVS)/docs/bin/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs

@@ -103,11 +103,11 @@ def titled(size: ClassSize) -> str:
 
 def table_of_scores(tables: dict[str, list[ScoreTable]], title: str) -> Table:
     table = Table(box=None, title=title, title_justify="left")
-    table.add_column("method")
-    for column in SCORES:
-        table.add_column(column, justify="right")
-    for name, scored in tables.items():
-        table.add_row(name, *(with_deviation(last(scored, score)) for score in SCORES.values()))
+    table.add_column("score")
+    for method in tables:
+        table.add_column(method, justify="right")
+    for shown, score in SCORES.items():
+        table.add_row(shown, *(with_deviation(last(t, score)) for t in tables.values()))
     return table
 
 

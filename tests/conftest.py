@@ -108,7 +108,9 @@ def imagenet_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with _lock(root):
         if not (root / "complete").exists():
             with tarfile.open(archive) as tar:
-                tar.extractall(root, filter="data")
+                # As tarfile's documentation has it for Python before 3.11.4 (Debian 12).
+                tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+                tar.extractall(root)
             (root / "complete").touch()
     return root / "imagenet-sample"
 

@@ -34,6 +34,7 @@ from polarbear.methods.er import ER
 from polarbear.methods.finetune import Finetune
 from polarbear.named.registry import find
 from polarbear.runs.folder import RunFolder
+from polarbear.score.record import ScoreRecord
 from polarbear.settings.settings import Settings
 
 METHODS = (
@@ -188,8 +189,8 @@ class Notes:
         for also in self.at_epoch:
             also()
 
-    def scores(self, record: Mapping[str, Any]) -> None:
-        self.lines.append(dict(record))
+    def scores(self, record: ScoreRecord) -> None:
+        self.lines.append(record)
         for also in self.at_scores:
             also()
 

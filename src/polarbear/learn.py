@@ -27,6 +27,7 @@ from polarbear.methods.registry import name_of
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result import Result, usual_folder
 from polarbear.score.decide import Logits
+from polarbear.score.record import ScoreRecord
 from polarbear.settings.settings import Settings
 
 __all__ = [
@@ -132,9 +133,9 @@ class _TaskLog:
     def epoch(self, record: Mapping[str, Any]) -> None:
         pass
 
-    def scores(self, record: Mapping[str, Any]) -> None:
-        if record["split"] == "test":
-            log.info("after task %d: R_j %.3f", record["after"], record["scores"]["pw_jaccard"])
+    def scores(self, record: ScoreRecord) -> None:
+        if record.split == "test":
+            log.info("after task %d: R_j %.3f", record.after, record.r)
 
     def answers(self, after: int, predictions: Bools, scores: Logits) -> None:
         pass

@@ -398,7 +398,7 @@ def test_a_task_ends_with_the_best_or_the_last_weights(
         by_epoch[record["task"], record["epoch"]] = weights(model)
 
     notes.at_epoch.append(note_epoch)
-    notes.at_scores.append(lambda: ended.update({notes.lines[-1]["after"]: weights(model)}))
+    notes.at_scores.append(lambda: ended.update({notes.lines[-1].after: weights(model)}))
     finish(trainer)
     for task in range(2):
         kept = last[task] if method in KEEPS_LAST else best[task]
@@ -525,14 +525,14 @@ def test_each_image_is_looked_at_once_an_evaluation(method: str) -> None:
     finish(trainer)
     for record, rows in zip(notes.epochs, validated, strict=True):
         assert sorted(rows) == stream[record["task"]].valid.rows.tolist()
-    assert [(line["after"], line["split"]) for line in notes.lines] == [
+    assert [(line.after, line.split) for line in notes.lines] == [
         (after, split) for after in range(3) for split in ("post_valid", "test")
     ]
     for line, rows in zip(notes.lines, judged, strict=True):
-        if line["split"] == "test":
-            assert sorted(rows) == (stream.test(line["after"]).rows + 10_000).tolist()
+        if line.split == "test":
+            assert sorted(rows) == (stream.test(line.after).rows + 10_000).tolist()
         else:
-            assert sorted(rows) == stream.post_valid(line["after"]).rows.tolist()
+            assert sorted(rows) == stream.post_valid(line.after).rows.tolist()
 
 
 @pytest.mark.parametrize("split", ["test", "post_valid"])
@@ -542,23 +542,23 @@ def test_scores_of_the_union_and_of_each_task_are_those_of_separate_evaluation(s
 
     def judge() -> None:
         line = notes.lines[-1]
-        if line["split"] != split:
+        if line.split != split:
             return
-        after = line["after"]
+        after = line.after
         view = getattr(stream, split)(after)
         whole = Evaluator(stream, split).add(after, trainer.learner.logits(view) > 0)
-        assert line["scores"] == pytest.approx(whole, nan_ok=True, abs=0)
+        assert line.scores == pytest.approx(whole, nan_ok=True, abs=0)
         for task in range(after + 1):
             part = getattr(stream, split)(after, task=task)
             named = trainer.learner.logits(part) > 0
             for name in ("pw_jaccard", "jaccard"):
                 alone = getattr(metrics, name)(named, part.targets).mean()
-                assert line["by_task"][name][task] == pytest.approx(alone, abs=1e-12)
+                assert line.by_task[name][task] == pytest.approx(alone, abs=1e-12)
 
     notes.at_scores.append(judge)
     finish(trainer)
     assert len(notes.lines) == 6
-    assert any(line["scores"]["pw_jaccard"] > 0 for line in notes.lines)
+    assert any(line.scores["pw_jaccard"] > 0 for line in notes.lines)
 
 
 @pytest.mark.parametrize(("method", "inclusive"), [("finetune", False), ("icarl-cnn", True)])
@@ -609,7 +609,7 @@ def test_joint_trains_on_everything_in_one_task() -> None:
     for given_there in epochs_of(steps).values():
         rows = sorted(row for step in given_there for row in step.rows)
         assert rows == view.rows.tolist()
-    assert [line["after"] for line in notes.lines] == [0, 0]
+    assert [line.after for line in notes.lines] == [0, 0]
 
 
 # Divergence

@@ -17,12 +17,23 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hard.campaign import Asked, Finding, Tally, workspace
 from hard.forked import forked
 from hard.formats import listening
-from hard.tiny import FINISHED, REFUSED, asked, differing, go_on, of_engine, stream, unbroken
+from hard.tiny import (
+    FINISHED,
+    REFUSED,
+    asked,
+    differing,
+    go_on,
+    of_engine,
+    prepare,
+    stream,
+    unbroken,
+)
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch.runner import run
@@ -128,11 +139,8 @@ def targets(place: Path) -> list[Target]:
 
 def chosen_bits(target: Target, count: int, chance: random.Random) -> list[int]:
     """All bits, or so many of them drawn."""
-    return (
-        list(range(target.bits))
-        if count >= target.bits
-        else chance.sample(range(target.bits), count)
-    )
+    every = list(range(target.bits))
+    return every if count >= len(every) else chance.sample(every, count)
 
 
 def judged(target: Target, bits: list[int], place: Path) -> Iterator[tuple[int, str, str]]:
@@ -140,10 +148,11 @@ def judged(target: Target, bits: list[int], place: Path) -> Iterator[tuple[int, 
     results = place / "results"
     while bits:
         results.write_bytes(b"")
-        child = forked(lambda: _judge_all(target, bits[:BATCH], place, results), place / "words")
+        work = partial(_judge_all, target, bits[:BATCH], place, results)
+        child = forked(work, place / "words")
         code = child.wait(SLOW * BATCH)
         found = [json.loads(line) for line in results.read_text().splitlines()]
-        yield from ((bit, outcome, details) for bit, outcome, details in found)
+        yield from found
         bits = bits[len(found) :]
         if code != 0:
             yield bits[0], "crash or hang", f"exit {code}: {child.said()[-1500:]}"
@@ -172,8 +181,9 @@ def flip_all(target: Target, bits: list[int], place: Path, tally: Tally) -> None
             return
 
 
-def run_campaign(given: Asked) -> Tally:
+def run_all(given: Asked) -> Tally:
     """Flip the bits of each file, all of them where ``count`` allows it."""
+    prepare()
     tally, chance = Tally(given), random.Random(given.seed)
     with workspace() as place:
         chosen = [target for target in targets(place) if given.wanted(target.name)]
@@ -188,4 +198,4 @@ def run_campaign(given: Asked) -> Tally:
 
 
 if __name__ == "__main__":
-    sys.exit(run_campaign(Asked.of_command("bits", 1_000_000, __doc__)).say("flipped bits"))
+    sys.exit(run_all(Asked.of_command("bits", 1_000_000, __doc__)).say("flipped bits"))

@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,8 +67,3 @@ def forked(work: Callable[[], int], output: Path) -> Child:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def at_random_within(seconds: float, began: float) -> None:
-    """Wait until so many seconds after the beginning."""
-    time.sleep(max(0.0, began + seconds - time.monotonic()))

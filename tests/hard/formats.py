@@ -11,13 +11,11 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import torch
 from PIL import Image
 
 from engine_run import tiny
@@ -46,8 +44,6 @@ from polarbear.report.read.runs import read_runs
 from polarbear.runs.folder import RunFolder
 from polarbear.score.predictions import save_predictions
 from polarbear.score.table import ScoreTable
-
-torch.set_num_threads(1)  # threads of a parent are missing in its children, which would wait
 
 CLASSES = Hierarchy.from_children({"bear": ["polar", "brown"], "dog": ["pug", "collie"]}, ["lamp"])
 SIDE = 12
@@ -531,6 +527,9 @@ def index_read(base: Path) -> Reading:
 
 
 def make_parquet(base: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     base.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(2)
     for split, count in (("train", 6), ("test", 3)):
@@ -634,56 +633,188 @@ def verified_read(base: Path) -> Reading:
 _BAD = "runs/bad"
 FORMATS: tuple[Format, ...] = (
     *(
-        Format(f"{what}: {how}", kind, make_runs, f"{_BAD}/{file}", read, among=True, valid=finite_scores,
-               weight=weight)
+        Format(
+            f"{what}: {how}",
+            kind,
+            make_runs,
+            f"{_BAD}/{file}",
+            read,
+            among=True,
+            valid=finite_scores,
+            weight=weight,
+        )
         for what, kind, file in (
             ("manifest", "json", "manifest.json"),
             ("scores", "jsonl", "scores.jsonl"),
             ("finished", "json", "finished.json"),
         )
         for how, read, weight in (
-            ("runs", list_runs, 12), ("report", read_for_report, 12), ("summarise", summarised, 3),
+            ("runs", list_runs, 12),
+            ("report", read_for_report, 12),
+            ("summarise", summarised, 3),
         )
     ),
-    Format("manifest: whole report", "json", make_runs, f"{_BAD}/manifest.json", drawn, among=True, weight=1),
-    Format("manifest: resume", "json", make_unfinished, f"{_BAD}/manifest.json", resumed, called=("/tried",),
-           may_import=True, weight=5),
-    Format("raw scores: summarise", "npy", make_runs, f"{_BAD}/raw/after_1.np?", summarised, among=True,
-           weight=3),
+    Format(
+        "manifest: whole report",
+        "json",
+        make_runs,
+        f"{_BAD}/manifest.json",
+        drawn,
+        among=True,
+        weight=1,
+    ),
+    Format(
+        "manifest: resume",
+        "json",
+        make_unfinished,
+        f"{_BAD}/manifest.json",
+        resumed,
+        called=("/tried",),
+        may_import=True,
+        weight=5,
+    ),
+    Format(
+        "raw scores: summarise",
+        "npy",
+        make_runs,
+        f"{_BAD}/raw/after_1.np?",
+        summarised,
+        among=True,
+        weight=3,
+    ),
     Format("raw scores", "npy", make_runs, f"{_BAD}/raw/after_1.np?", scores_kept),
     Format("kept predictions", "npz", make_runs, f"{_BAD}/predictions/after_1.npz", answered),
-    Format("checkpoint facts", "json", make_unfinished, f"{_BAD}/checkpoint/*.json", resumed,
-           called=("/tried",), exact=True),
-    Format("checkpoint tensors", "tensors", make_unfinished, f"{_BAD}/checkpoint/*.safetensors",
-           resumed, called=("/tried",), exact=True),
-    Format("only checkpoint's facts", "json", make_one_checkpoint, f"{_BAD}/checkpoint/*.json",
-           resumed, called=("/tried",), exact=True, weight=5),
-    Format("result file: compare", "json", make_results, "results/iirc-cifar/er/order-0.json", compared,
-           among=True, valid=finite_scores, weight=4),
-    Format("score table", "json", make_table, "table.json", table_read, unnamed=True, valid=finite_scores),
+    Format(
+        "checkpoint facts",
+        "json",
+        make_unfinished,
+        f"{_BAD}/checkpoint/*.json",
+        resumed,
+        called=("/tried",),
+        exact=True,
+    ),
+    Format(
+        "checkpoint tensors",
+        "tensors",
+        make_unfinished,
+        f"{_BAD}/checkpoint/*.safetensors",
+        resumed,
+        called=("/tried",),
+        exact=True,
+    ),
+    Format(
+        "only checkpoint's facts",
+        "json",
+        make_one_checkpoint,
+        f"{_BAD}/checkpoint/*.json",
+        resumed,
+        called=("/tried",),
+        exact=True,
+        weight=5,
+    ),
+    Format(
+        "result file: compare",
+        "json",
+        make_results,
+        "results/iirc-cifar/er/order-0.json",
+        compared,
+        among=True,
+        valid=finite_scores,
+        weight=4,
+    ),
+    Format(
+        "score table",
+        "json",
+        make_table,
+        "table.json",
+        table_read,
+        unnamed=True,
+        valid=finite_scores,
+    ),
     Format("predictions: score", "npz", make_predictions, "mine.npz", scored, weight=3),
-    Format("hierarchy.toml", "toml", make_hierarchies, "hierarchy.toml", hierarchy_read("hierarchy.toml")),
-    Format("hierarchy.csv", "csv", make_hierarchies, "hierarchy.csv", hierarchy_read("hierarchy.csv")),
-    Format("benchmark.toml", "toml", make_benchmark, "mine/benchmark.toml", benchmark_read, called=("/mine",)),
+    Format(
+        "hierarchy.toml",
+        "toml",
+        make_hierarchies,
+        "hierarchy.toml",
+        hierarchy_read("hierarchy.toml"),
+    ),
+    Format(
+        "hierarchy.csv", "csv", make_hierarchies, "hierarchy.csv", hierarchy_read("hierarchy.csv")
+    ),
+    Format(
+        "benchmark.toml",
+        "toml",
+        make_benchmark,
+        "mine/benchmark.toml",
+        benchmark_read,
+        called=("/mine",),
+    ),
     Format("benchmark's orders", "json", make_benchmark, "mine/orders.json", benchmark_read),
-    Format("benchmark's hierarchy", "toml", make_benchmark, "mine/hierarchy.toml", benchmark_read, weight=5),
+    Format(
+        "benchmark's hierarchy",
+        "toml",
+        make_benchmark,
+        "mine/hierarchy.toml",
+        benchmark_read,
+        weight=5,
+    ),
     Format("benchmark's arrays", "npz", make_benchmark, "data/data.npz", benchmark_read, weight=5),
     Format("preset", "toml", make_preset, "preset.toml", preset_read, may_import=True),
     Format("arrays", "npz", make_arrays, "data.npz", arrays_read("data.npz")),
     Format("packed arrays", "npz", make_arrays, "packed.npz", arrays_read("packed.npz"), weight=5),
     Format("JPEG in a folder", "image", make_folders, "images/train/pug/0.jpg", folders_read),
     Format("PNG in a folder", "image", make_folders, "images/train/pug/1.png", folders_read),
-    Format("WebP in a folder", "image", make_folders, "images/train/pug/2.webp", folders_read, weight=5),
-    Format("JPEG: new-benchmark", "image", make_new, "images/train/pug/0.jpg", checked_new, weight=2),
+    Format(
+        "WebP in a folder", "image", make_folders, "images/train/pug/2.webp", folders_read, weight=5
+    ),
+    Format(
+        "JPEG: new-benchmark", "image", make_new, "images/train/pug/0.jpg", checked_new, weight=2
+    ),
     Format("table of images", "csv", make_images_table, "images.csv", images_table_read),
-    Format("JPEG in a table", "image", make_images_table, "images/train/pug/0.jpg", images_table_read, weight=5),
-    Format("packed set: header", "json", make_packed, "packed/polarbear-packed.json", packed_read,
-           called=("/packed ",)),
-    Format("packed set: index", "npz", make_packed, "packed/index.npz", packed_read, called=("/packed ",)),
-    Format("packed set: images", "bytes", make_packed, "packed/images.bin", packed_read, called=("/packed ",)),
+    Format(
+        "JPEG in a table",
+        "image",
+        make_images_table,
+        "images/train/pug/0.jpg",
+        images_table_read,
+        weight=5,
+    ),
+    Format(
+        "packed set: header",
+        "json",
+        make_packed,
+        "packed/polarbear-packed.json",
+        packed_read,
+        called=("/packed ",),
+    ),
+    Format(
+        "packed set: index",
+        "npz",
+        make_packed,
+        "packed/index.npz",
+        packed_read,
+        called=("/packed ",),
+    ),
+    Format(
+        "packed set: images",
+        "bytes",
+        make_packed,
+        "packed/images.bin",
+        packed_read,
+        called=("/packed ",),
+    ),
     *(
-        Format(f"packed set, verified: {what}", kind, make_packed, f"packed/{file}", packed_verified, exact=exact,
-               called=("/packed ",), weight=5)
+        Format(
+            f"packed set, verified: {what}",
+            kind,
+            make_packed,
+            f"packed/{file}",
+            packed_verified,
+            exact=exact,
+            called=("/packed ",),
+            weight=5,
+        )
         for what, kind, file, exact in (
             ("header", "json", "polarbear-packed.json", False),
             ("index", "npz", "index.npz", True),
@@ -691,9 +822,31 @@ FORMATS: tuple[Format, ...] = (
         )
     ),
     Format("index cache", "npz", make_index, "index.npz", index_read),
-    Format("CIFAR-100 parquet", "bytes", make_parquet, "train-0.parquet", parquet_read),
+    *(
+        [Format("CIFAR-100 parquet", "bytes", make_parquet, "train-0.parquet", parquet_read)]
+        if find_spec("pyarrow")
+        else []
+    ),
     Format("CIFAR-100 .npz", "npz", make_cifar_npz, "cifar100.npz", cifar_npz_read),
-    Format("CIFAR-100 official", "bytes", make_official, "labels", official_read, called=("/test",), weight=5),
-    Format("CIFAR-100 archive", "bytes", make_archive, "archive", archive_read, called=("cifar-100-python.tar.gz",), weight=5),
-    Format("verified notes", "json", make_verified, "polarbear/verified.json", verified_read, weight=5),
-)  # fmt: skip
+    Format(
+        "CIFAR-100 official",
+        "bytes",
+        make_official,
+        "labels",
+        official_read,
+        called=("/test",),
+        weight=5,
+    ),
+    Format(
+        "CIFAR-100 archive",
+        "bytes",
+        make_archive,
+        "archive",
+        archive_read,
+        called=("cifar-100-python.tar.gz",),
+        weight=5,
+    ),
+    Format(
+        "verified notes", "json", make_verified, "polarbear/verified.json", verified_read, weight=5
+    ),
+)

@@ -6,8 +6,10 @@ Real processes get real signals: SIGKILL at random moments, before each operatio
 the middle of a write; SIGTERM, SIGINT and SIGHUP alone and twice within microseconds.
 """
 
+import itertools
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -15,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +32,12 @@ from hard.tiny import (
     differing,
     of_engine,
     own_loop,
+    prepare,
     snapshot,
     unbroken,
 )
+
+Way = Callable[[Path], Child]
 
 KILLED, TORN = -signal.SIGKILL, -signal.SIGXFSZ
 
@@ -122,8 +128,11 @@ def _log(folder: Path) -> Path:
 
 def subjects(place: Path, wanted: Callable[[str], bool]) -> list[Subject]:
     """Each method of the engine, with a checkpoint a step or a task, and a loop of one's own."""
-    works = {f"{method}, every {every:g} s": of_engine(asked(method), every)
-             for method in METHODS for every in (0.0, 1e9)}  # fmt: skip
+    works = {
+        f"{method}: a checkpoint a {often}": of_engine(asked(method), seconds)
+        for method in METHODS
+        for often, seconds in (("step", 0.0), ("task", 1e9))
+    }
     works["own loop"] = own_loop
     found = []
     for i, (name, work) in enumerate(works.items()):
@@ -151,30 +160,25 @@ def _operations(work: Work, folder: Path) -> int:
     return int(child.said().split()[-1])
 
 
-def plans(subject: Subject, chance: random.Random) -> Iterator[list[Callable[[Path], Child]]]:
-    """Return for one run after another how it is killed: before every operation, then at random."""
-    work = subject.work
-    for number in range(1, subject.operations + 1):
-        yield [lambda folder, n=number: before_operation(work, folder, n)]  # type: ignore[misc]
-    while True:
+def plans(subject: Subject, chance: random.Random) -> Iterator[list[Way]]:
+    """Give for one run after another how it is killed: before each operation, and at random."""
+    for number in itertools.count(1):
+        if number <= subject.operations:
+            yield [partial(before_operation, subject.work, number=number)]
         yield [_any_way(subject, chance) for _ in range(chance.randint(1, 6))]
 
 
-def _any_way(subject: Subject, chance: random.Random) -> Callable[[Path], Child]:
-    work, how = subject.work, chance.random()
+def _any_way(subject: Subject, chance: random.Random) -> Way:
+    how = chance.random()
     if how < 0.5:
-        number = chance.randint(1, subject.operations)
-        return lambda folder: before_operation(work, folder, number)
+        return partial(before_operation, subject.work, number=chance.randint(1, subject.operations))
     if how < 0.85:
-        seconds = chance.uniform(0, subject.seconds)
-        return lambda folder: at_moment(work, folder, seconds)
+        return partial(at_moment, subject.work, seconds=chance.uniform(0, subject.seconds))
     size = chance.choice((chance.randint(0, 3000), chance.randint(0, 30_000)))
-    return lambda folder: within_write(work, folder, size)
+    return partial(within_write, subject.work, size=size)
 
 
-def broken(
-    subject: Subject, ways: list[Callable[[Path], Child]], folder: Path, tally: Tally
-) -> None:
+def broken(subject: Subject, ways: list[Way], folder: Path, tally: Tally) -> None:
     """Kill a run in these ways, one after the other, let it go on, and look at what it left."""
     history = []
     for way in ways:
@@ -204,10 +208,9 @@ def _finish(subject: Subject, folder: Path, tally: Tally, told: str) -> None:
 
 def _found(tally: Tally, kind: str, subject: Subject, folder: Path, details: str) -> None:
     tally.add(kind)
-    last = [line for line in details.splitlines() if line.strip()][-1:]
-    cause = (
-        last[0].replace(str(folder), "RUN")[:160] if kind == "lost" else details.partition(": ")[2]
-    )
+    last = details.strip().splitlines()[-1] if kind == "lost" else details.partition(": ")[2]
+    # One kind is one cause: without names and numbers, which change from run to run.
+    cause = re.sub(r"\d+", "N", last.replace(str(folder), "RUN"))[:160]
     who = "own loop" if subject.name == "own loop" else "engine"
     tally.found(Finding(f"{who}: {kind}: {cause}", f"{subject.name} {details}", snapshot(folder)))
 
@@ -274,7 +277,8 @@ def _pause(seconds: float) -> None:
 
 
 def run(asked_for: Asked) -> Tally:
-    """Kill until there are enough kills; every tenth run is asked to stop instead."""
+    """Kill until there are enough kills; every fifth run is asked to stop instead."""
+    prepare()
     tally, chance = Tally(asked_for), random.Random(asked_for.seed)
     with workspace() as place:
         chosen = subjects(place, asked_for.wanted)
@@ -282,7 +286,7 @@ def run(asked_for: Asked) -> Tally:
         number = 0
         while not tally.over and _kills(tally) < asked_for.count:
             subject, folder = chosen[number % len(chosen)], place / f"run-{number}"
-            if number // len(chosen) % 10 == 9 and subject.name != "own loop":
+            if number // len(chosen) % 5 == 4 and subject.name != "own loop":
                 stopped(subject, folder, chance, tally)
             else:
                 broken(subject, next(ways[subject.name]), folder, tally)

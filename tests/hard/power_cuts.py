@@ -24,7 +24,17 @@ from pathlib import Path
 
 from hard.campaign import Asked, Finding, Tally, workspace
 from hard.forked import forked
-from hard.tiny import FINISHED, Work, asked, differing, of_engine, own_loop, snapshot, unbroken
+from hard.tiny import (
+    FINISHED,
+    Work,
+    asked,
+    differing,
+    of_engine,
+    own_loop,
+    prepare,
+    snapshot,
+    unbroken,
+)
 
 FICLONE = 0x40049409
 SIZE = 320 << 20  # bytes; XFS takes no less than 300 MB
@@ -238,6 +248,7 @@ def subjects(place: Path) -> list[Subject]:
 
 def run(given: Asked) -> Tally:
     """Cut one disk after the other, of each file system in turn, until there are enough cuts."""
+    prepare()
     tally, chance = Tally(given), random.Random(given.seed)
     with ExitStack() as stack:
         place = stack.enter_context(workspace())

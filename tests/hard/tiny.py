@@ -20,8 +20,6 @@ from polarbear.runs.own_loop import start_run, write_scores
 from polarbear.score.evaluate import Evaluator
 from polarbear.settings.settings import Settings
 
-torch.set_num_threads(1)
-
 FINISHED, UNFINISHED, REFUSED = 0, 3, 4
 METHODS = ("er", "finetune", "icarl-norm", "lucir", "agem")
 
@@ -30,7 +28,10 @@ def stream() -> Stream:
     return shapes_stream(12, 2)
 
 
-stream()
+def prepare() -> None:
+    """Do once in the parent what all its children need."""
+    torch.set_num_threads(1)  # other threads would be missing in a child, which waits for them
+    stream()
 
 
 def asked(method: str, **changes: Any) -> Settings:

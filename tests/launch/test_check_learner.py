@@ -272,6 +272,13 @@ class AnchoredInTheModel(Anchored):
         return self.model.size
 
 
+class AnchoredInABuffer(Anchored):
+    """The same, kept in a buffer of the method's own."""
+
+    def keep_size(self, size: Tensor) -> None:
+        self.register_buffer("size", size)
+
+
 def test_what_a_checkpoint_would_lose_is_found() -> None:
     message = problems(Anchored)
     assert "a run that goes on from a checkpoint ends with other scores" in message
@@ -279,8 +286,9 @@ def test_what_a_checkpoint_would_lose_is_found() -> None:
     assert "[stopped within a task; stopped between tasks]" in message
 
 
-def test_what_is_in_the_model_is_not_lost() -> None:
-    assert check_learner(AnchoredInTheModel) == ()
+@pytest.mark.parametrize("method", [AnchoredInTheModel, AnchoredInABuffer])
+def test_what_is_in_the_model_or_a_buffer_is_not_lost(method: type[Method]) -> None:
+    assert check_learner(method) == ()
 
 
 def test_a_method_may_set_itself_up_in_begin_task() -> None:

@@ -269,7 +269,7 @@ LITTLE_MEMORY = """
 import resource, sys
 from pathlib import Path
 import torch
-import polarbear.engine.session, polarbear.cli.run
+import polarbear.launch.runner, polarbear.cli.commands.run
 from polarbear.cli import main
 
 torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)  # imports half of PyTorch

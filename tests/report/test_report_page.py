@@ -28,9 +28,9 @@ from polarbear.report.read.answers import answers
 from polarbear.report.read.groups import Runs
 from polarbear.report.read.runs import read_runs
 from polarbear.runs.folder import RunFolder
-from polarbear.score.evaluate import SCORE_NAMES
+from polarbear.score.catalogue import score_names
 from polarbear.score.metrics import confusion_rates
-from polarbear.score.table import BY_TASK
+from polarbear.score.record import BY_TASK
 from synthetic_runs import summary
 
 TEN = (
@@ -478,7 +478,7 @@ def write_scores(folder: Path, schedule: Any, method: str, order: int) -> None:
         {
             "after": after,
             "split": "test",
-            "scores": dict(zip(SCORE_NAMES, random.random(len(SCORE_NAMES)), strict=True)),
+            "scores": dict(zip(score_names(), random.random(len(score_names())), strict=True)),
             "by_task": {name: random.random(after + 1).tolist() for name in BY_TASK},
         }
         for after in range(len(classes))

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from mlflow.exceptions import MlflowException
@@ -18,18 +19,19 @@ from polarbear.base.errors import PolarbearError, install_line
 from polarbear.launch.runner import run
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.sinks import MLflowSink, TensorBoardSink
+from polarbear.score.record import ScoreRecord
 from polarbear.settings.settings import Settings
 
 SETTINGS = Settings(
     "er", "iirc-shapes", epochs=2, first_task_factor=1.5, tasks=2, network="small", batch_size=128
 )
 EPOCH = {"task": 1, "epoch": 0, "loss": 0.5, "rate": 0.1, "valid": 0.25, "images": 60, "seconds": 2}
-SCORES = {
-    "after": 1,
-    "split": "test",
-    "scores": {"pw_jaccard": 0.5, "late_recall": float("nan")},
-    "by_task": {"pw_jaccard": [0.75, 0.25], "jaccard": [0.8, 0.4]},
-}
+SCORES = ScoreRecord(
+    1,
+    "test",
+    {"pw_jaccard": 0.5, "late_recall": float("nan")},
+    {"pw_jaccard": np.array([0.75, 0.25]), "jaccard": np.array([0.8, 0.4])},
+)
 
 
 @pytest.fixture(scope="module")

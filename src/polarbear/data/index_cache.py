@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from polarbear.base.arrays import Ints
-from polarbear.base.guarded import read_npz
+from polarbear.base.errors import DataError
+from polarbear.base.guarded import naming, read_npz
 from polarbear.base.notes import cache_folder
 
 log = logging.getLogger("polarbear")
@@ -40,15 +41,16 @@ def read_cache(file: Path, changed: Mapping[str, int]) -> tuple[Ints, bytes] | N
     if not os.path.lexists(file):
         return None
     try:
-        content = read_npz(file, ("version", "classes", "changed", "counts", "names"))
-        if content["version"] != VERSION or not _same(content, changed):
-            log.info("%s is out of date: indexing again", file)
-            return None
-        counts, names = content["counts"].astype(np.intp), content["names"].tobytes()
-        if counts.shape != (len(changed),) or names.count(b"\0") != counts.sum():
-            raise ValueError("its parts do not fit together")
-    except Exception as error:  # arrays of any shape may be in it; the folders are there
-        log.warning("%s cannot be used (%s): indexing again", file, error)
+        with naming(file, "an index", remedy=""):
+            content = read_npz(file, ("version", "classes", "changed", "counts", "names"))
+            if content["version"] != VERSION or not _same(content, changed):
+                log.info("%s is out of date: indexing again", file)
+                return None
+            counts, names = content["counts"].astype(np.intp), content["names"].tobytes()
+            if counts.shape != (len(changed),) or names.count(b"\0") != counts.sum():
+                raise ValueError("its parts do not fit together")
+    except DataError as error:  # the folders are there
+        log.warning("indexing again: %s", error)
         return None
     return counts, names
 

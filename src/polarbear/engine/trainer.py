@@ -26,6 +26,7 @@ from polarbear.engine.task.training_set import TaskImages
 from polarbear.score import metrics
 from polarbear.score.decide import Logits, decision
 from polarbear.score.evaluate import Evaluator
+from polarbear.score.record import ScoreRecord
 from polarbear.score.table import mean
 
 log = logging.getLogger("polarbear")
@@ -42,7 +43,7 @@ class Recorder(Protocol):
         """Take the record of an epoch."""
         ...
 
-    def scores(self, record: Mapping[str, Any]) -> None:
+    def scores(self, record: ScoreRecord) -> None:
         """Take the scores on one split after a task."""
         ...
 
@@ -262,11 +263,9 @@ class Trainer:
         view = evaluator.view(after)
         logits = self.learner.logits(view)
         predicted = self._predicted(view, logits)
-        found = dict(evaluator.add(after, predicted))
-        by_task = {k: t[after, : after + 1] for k, t in evaluator.table.by_task.items()}
-        record = {"after": after, "split": split, "scores": found, "by_task": by_task}
+        evaluator.add(after, predicted)
         for recorder in self.recorders:
-            recorder.scores(record)
+            recorder.scores(evaluator.record(after))
             if split == "test":
                 recorder.answers(after, predicted, logits)
 

@@ -23,6 +23,7 @@ from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.launch.stop import Stop, stop_on_signal
 from polarbear.runs.folder import RunError, RunFolder
 from polarbear.score.decide import Logits
+from polarbear.score.record import ScoreRecord
 from polarbear.settings.settings import Settings
 
 log = logging.getLogger("polarbear")
@@ -41,9 +42,9 @@ class FolderRecorder:
         """Add a line to epochs.jsonl."""
         self.folder.append("epochs", record)
 
-    def scores(self, record: Mapping[str, Any]) -> None:
+    def scores(self, record: ScoreRecord) -> None:
         """Add a line to scores.jsonl."""
-        self.folder.append("scores", record)
+        self.folder.append("scores", record.to_json())
 
     def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
         """Keep test predictions, and logits if asked."""

@@ -28,19 +28,24 @@ def preset_values(name: str, benchmark: str, method: str) -> dict[str, Any]:
     0.5
     """
     with naming(name, "a preset", PolarbearError, ""):
-        tables = _read(name)
-        # A benchmark folder is called by its last part, wherever it lies.
-        family = re.sub(r"-v\d+$", "", Path(benchmark).name)
-        values = _outside_tables(tables)
-        if family not in tables and not values and name not in preset_names():
-            raise unknown_name(f"benchmark in {name}", benchmark, tables)
-        layers = _layers(tables, family)
-        for layer in layers:
-            values |= _outside_tables(layer)
-        for layer in layers:
-            values |= layer.get(method, {})
-        values.pop("like", None)
+        values = _values(name, _read(name), benchmark, method)
+        Settings.from_dict({"method": method} | values)  # refused here, they come with the file
         return values
+
+
+def _values(name: str, tables: dict[str, Any], benchmark: str, method: str) -> dict[str, Any]:
+    # A benchmark folder is called by its last part, wherever it lies.
+    family = re.sub(r"-v\d+$", "", Path(benchmark).name)
+    values = _outside_tables(tables)
+    if family not in tables and not values and name not in preset_names():
+        raise unknown_name(f"benchmark in {name}", benchmark, tables)
+    layers = _layers(tables, family)
+    for layer in layers:
+        values |= _outside_tables(layer)
+    for layer in layers:
+        values |= layer.get(method, {})
+    values.pop("like", None)
+    return values
 
 
 def settings_for(

@@ -36,8 +36,8 @@ from polarbear.base.errors import PolarbearError
 from polarbear.base.files import plain, sync_folder, write_json, write_whole
 from polarbear.base.guarded import read_npy, read_npz
 from polarbear.base.sealed import parsed, sealed, unsealed, without_seal
-from polarbear.score.catalogue import score_names
-from polarbear.score.table import BY_TASK, ScoreTable
+from polarbear.score.record import ScoreRecord, as_number
+from polarbear.score.table import ScoreTable
 from polarbear.settings.settings import fits
 
 fcntl: ModuleType | None
@@ -224,7 +224,7 @@ class RunFolder:
             return None
         required = self.is_sealed
         with reading(file := self.path / "finished.json"):
-            return _finite(unsealed(file.read_bytes(), required=required)["seconds"])
+            return as_number(unsealed(file.read_bytes(), required=required)["seconds"])
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
         """Add a line to ``epochs.jsonl`` or ``scores.jsonl``, after the last whole one."""
@@ -255,17 +255,23 @@ class RunFolder:
 
     def table(self, split: str = "test") -> ScoreTable:
         """Return the score table, NaN for tasks still to come."""
-        manifest = self.manifest()
+        settings, tasks = self.manifest()["settings"], self._tasks()
         with reading(self.path / "manifest.json"):
-            tasks, settings = len(manifest["classes"]), manifest["settings"]
             name, order = settings["benchmark"], settings["order"]
-        scores = {name: np.full(tasks, np.nan) for name in score_names()}
-        by_task = {name: np.full((tasks, tasks), np.nan) for name in BY_TASK}
+        records = (record for record in self.scores() if record.split == split)
+        return ScoreTable.of(name, order, split, tasks, records)
+
+    def scores(self) -> Iterator[ScoreRecord]:
+        """Go through the records of ``scores.jsonl``."""
+        tasks = self._tasks()
         for number, line in enumerate(self.lines("scores"), start=1):
             with reading(self.path / "scores.jsonl", number):
-                if line["split"] == split:
-                    _fill(line, scores, by_task)
-        return ScoreTable(name, order, split, scores, by_task)
+                record = ScoreRecord.from_json(line, tasks)
+            yield record
+
+    def _tasks(self) -> int:
+        with reading(self.path / "manifest.json"):
+            return len(self.manifest()["classes"])
 
     def sizes(self) -> dict[str, int]:
         """Return the lengths of the line files, for :meth:`cut_back`, once they are on the disk.
@@ -360,31 +366,6 @@ def _refuse_wrong_kinds(manifest: Mapping[str, Any]) -> None:
     for task in manifest.get("classes", ()):
         if not (isinstance(task, list) and all(isinstance(name, str) for name in task)):
             raise ValueError(f"its classes have {str(task)[:40]} for the names of a task")
-
-
-def _fill(
-    line: Mapping[str, Any], scores: dict[str, NDArray[Any]], by_task: dict[str, NDArray[Any]]
-) -> None:
-    """Write a line into the tables; scores of another version's are kept too."""
-    after, tasks = line["after"], len(scores["pw_jaccard"])
-    if not (fits(after, int) and 0 <= after < tasks):
-        raise ValueError(f"there is no task {after!r} of {tasks}")
-    for name, value in line["scores"].items():
-        scores.setdefault(name, np.full(tasks, np.nan))[after] = _finite(value)
-    for name, row in line["by_task"].items():
-        if len(row) != after + 1:
-            raise ValueError(f"{len(row)} values of {name} by task after task {after}")
-        table = by_task.setdefault(name, np.full((tasks, tasks), np.nan))
-        table[after, : after + 1] = [_finite(value) for value in row]
-
-
-def _finite(value: Any) -> float:
-    """Return a number, NaN for the null that is written in its place."""
-    if value is None:
-        return math.nan
-    if not fits(value, float) or not math.isfinite(value):
-        raise ValueError(f"{str(value)[:40]!r} is no number")
-    return float(value)
 
 
 def _cut_torn_line(file: IO[bytes]) -> None:

@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError, PredictionError
 from polarbear.base.files import plain
@@ -91,30 +89,16 @@ def write_scores(
     Test ``predictions`` (n, s), where given, are kept too, for confusion matrices and other
     scores later.
     """
-    table = evaluator.table
-    if not 0 <= after < len(table.r) or np.isnan(table.r[after]):
-        raise PredictionError(
-            f"the evaluator has no scores after task {after}: "
-            f"call evaluator.add(after={after}, predictions=…) first"
-        )
-    done = _scored(folder, table.split)
+    record = evaluator.record(after)
+    split = record.split
+    done = {one.after for one in folder.scores() if one.split == split}
     if after in done:
-        _finish_if_last(folder, table.split, done)  # a killed process may not have come to it
-        raise RunError(f"{folder.path} has its {table.split} scores after task {after} already")
-    keep = table.split == "test" and predictions is not None
-    kept = _fitting(predictions, evaluator, after) if keep else None
-    if kept is not None:  # first: a task with a line is never written again
-        folder.save_predictions(after, kept)
-    folder.append(
-        "scores",
-        {
-            "after": after,
-            "split": table.split,
-            "scores": {name: values[after] for name, values in table.scores.items()},
-            "by_task": {name: rows[after, : after + 1] for name, rows in table.by_task.items()},
-        },
-    )
-    _finish_if_last(folder, table.split, {*done, after})
+        _finish_if_last(folder, split, done)  # a killed process may not have come to it
+        raise RunError(f"{folder.path} has its {split} scores after task {after} already")
+    if split == "test" and predictions is not None:  # first: a task with a line is not repeated
+        folder.save_predictions(after, _fitting(predictions, evaluator, after))
+    folder.append("scores", record.to_json())
+    _finish_if_last(folder, split, {*done, after})
 
 
 def _refuse_what_the_stream_says(options: Mapping[str, Any], stream: Stream) -> None:
@@ -145,10 +129,6 @@ def _fitting(predictions: object, evaluator: Evaluator, after: int) -> Bools:
             f"evaluator.add; what came is {named.shape}"
         )
     return named
-
-
-def _scored(folder: RunFolder, split: str) -> set[int]:
-    return set(np.flatnonzero(~np.isnan(folder.table(split).r)).tolist())
 
 
 def _finish_if_last(folder: RunFolder, split: str, done: set[int]) -> None:

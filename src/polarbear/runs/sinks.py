@@ -17,6 +17,7 @@ from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError, install_line
 from polarbear.base.files import write_json
 from polarbear.score.decide import Logits
+from polarbear.score.record import ScoreRecord
 from polarbear.settings.settings import Settings
 
 log = logging.getLogger("polarbear")
@@ -62,10 +63,10 @@ class TensorBoardSink:
         for name, value in epoch_values(record):
             self._writer.add_scalar(name, value, step)
 
-    def scores(self, record: Mapping[str, Any]) -> None:
+    def scores(self, record: ScoreRecord) -> None:
         """Draw the scores after a task."""
         for name, value in score_values(record):
-            self._writer.add_scalar(name, value, record["after"])
+            self._writer.add_scalar(name, value, record.after)
         self._writer.flush()
 
     def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
@@ -127,9 +128,9 @@ class MLflowSink:
         step = epochs_before(self.settings, record["task"]) + record["epoch"]
         self._send(epoch_values(record), step)
 
-    def scores(self, record: Mapping[str, Any]) -> None:
+    def scores(self, record: ScoreRecord) -> None:
         """Send the scores after a task."""
-        self._send(score_values(record), record["after"])
+        self._send(score_values(record), record.after)
 
     def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
         """Leave predictions to the run folder."""
@@ -190,20 +191,19 @@ def epoch_values(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     yield "epoch/images_per_second", record["images"] / max(record["seconds"], 1e-9)
 
 
-def score_values(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def score_values(record: ScoreRecord) -> Iterator[tuple[str, float]]:
     """Return the scores after a task by name, and R_jk for each task k; what is no number is left.
 
+    >>> import numpy as np
     >>> scores = {"jaccard": 0.5, "jaccard/subclass": 0.75, "late_recall": float("nan")}
-    >>> record = {"split": "test", "scores": scores, "by_task": {"pw_jaccard": [0.25]}}
-    >>> dict(score_values(record))
+    >>> dict(score_values(ScoreRecord(0, "test", scores, {"pw_jaccard": np.array([0.25])})))
     {'test/jaccard': 0.5, 'test/jaccard.subclass': 0.75, 'test-by-task/0': 0.25}
     """
-    split = record["split"]
     # A slash more would make "jaccard" a file and a folder at once where MLflow keeps files.
-    named = {f"{split}/{n.replace('/', '.')}": value for n, value in record["scores"].items()}
-    by_task = enumerate(record["by_task"]["pw_jaccard"])
-    named |= {f"{split}-by-task/{task}": value for task, value in by_task}
-    return ((name, float(value)) for name, value in named.items() if math.isfinite(value))
+    values = {f"{record.split}/{n.replace('/', '.')}": v for n, v in record.scores.items()}
+    by_task = enumerate(record.by_task["pw_jaccard"])
+    values |= {f"{record.split}-by-task/{task}": value for task, value in by_task}
+    return ((name, float(value)) for name, value in values.items() if math.isfinite(value))
 
 
 def _missing(what: str, extra: str) -> PolarbearError:

@@ -5,18 +5,17 @@ from operator import index
 
 import numpy as np
 
-from polarbear.base.arrays import Bools, Floats, frozen
+from polarbear.base.arrays import Bools, Floats
 from polarbear.base.errors import PredictionError, unknown_name
 from polarbear.benchmark.stream import Stream, View
-from polarbear.score.catalogue import image_scores, pair_scores, score_names
+from polarbear.score.catalogue import image_scores, pair_scores
 from polarbear.score.label_matrix import whole_matrix
 from polarbear.score.metrics import Ratio
+from polarbear.score.record import BY_TASK, ScoreRecord
 from polarbear.score.relations import Compared, Relations
-from polarbear.score.table import BY_TASK, ScoreTable, mean
+from polarbear.score.table import ScoreTable, mean
 
 SPLITS = ("test", "post_valid")
-#: Those that polarbear has; :func:`polarbear.score.catalogue.score_names` has registered ones too.
-SCORE_NAMES = score_names()
 
 #: Cells of a matrix worked on at a time: 1 MiB stays in the processor's cache.
 CHUNK = 2**20
@@ -49,8 +48,7 @@ class Evaluator:
             raise unknown_name("split", split, SPLITS)
         self.stream = stream
         self.split = split
-        self._scores: dict[int, dict[str, float]] = {}
-        self._by_task: dict[int, dict[str, Floats]] = {}
+        self._records: dict[int, ScoreRecord] = {}
 
     def __repr__(self) -> str:
         """Return what is scored, how many tasks were added, and the last R_j."""
@@ -69,7 +67,7 @@ class Evaluator:
         it, of any sizes, in the order of the rows. Nothing is kept of predictions that do not fit.
         """
         after = index(after)
-        if after in self._scores:
+        if after in self._records:
             raise PredictionError(
                 f"task {after} has its scores already: predictions are added once a task; "
                 "a new Evaluator starts afresh"
@@ -81,24 +79,25 @@ class Evaluator:
         images, pairs = _score_chunks(labels, view, relations)
         by_task = self._task_means(images, view, after)
         scores = _level_means(images, view, relations) | pairs
-        self._by_task[after], self._scores[after] = by_task, scores
+        self._records[after] = ScoreRecord(after, self.split, scores, by_task)
         return dict(scores)
 
     @property
     def table(self) -> ScoreTable:
         """The scores of the tasks added so far, NaN for the others."""
-        tasks = len(self.stream)
-        added = (name for row in self._scores.values() for name in row)
-        scores = {name: np.full(tasks, np.nan) for name in (*score_names(), *added)}
-        by_task = {name: np.full((tasks, tasks), np.nan) for name in BY_TASK}
-        for after, row in self._scores.items():
-            for name, value in row.items():
-                scores[name][after] = value
-            for name, values in self._by_task[after].items():
-                by_task[name][after, : after + 1] = values
-        for array in (*scores.values(), *by_task.values()):
-            frozen(array)
-        return ScoreTable(self.stream.name, self.stream.order, self.split, scores, by_task)
+        records = self._records.values()
+        return ScoreTable.of(
+            self.stream.name, self.stream.order, self.split, len(self.stream), records
+        )
+
+    def record(self, after: int) -> ScoreRecord:
+        """Return the scores after a task that was added, as a run folder keeps them."""
+        if after not in self._records:
+            raise PredictionError(
+                f"the evaluator has no scores after task {after}: "
+                f"call evaluator.add(after={after}, predictions=…) first"
+            )
+        return self._records[after]
 
     def _wanted(self, after: int, view: View) -> str:
         return (

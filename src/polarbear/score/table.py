@@ -1,7 +1,7 @@
 """The table of scores of a run: R_j, R_jk, per level, forgetting."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +9,8 @@ import numpy as np
 
 from polarbear.base.arrays import Floats, frozen
 from polarbear.base.errors import DataError
-
-#: Metrics that are also worked out for each task's images: R_jk.
-BY_TASK = ("pw_jaccard", "jaccard")
+from polarbear.score.catalogue import score_names
+from polarbear.score.record import BY_TASK, ScoreRecord
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,6 +35,23 @@ class ScoreTable:
     split: str
     scores: Mapping[str, Floats]
     by_task: Mapping[str, Floats]
+
+    @classmethod
+    def of(
+        cls, name: str, order: int | None, split: str, tasks: int, records: Iterable[ScoreRecord]
+    ) -> "ScoreTable":
+        """Return the table of ``tasks`` tasks that a split's records fill."""
+        scores = {score: np.full(tasks, np.nan) for score in score_names()}
+        by_task = {score: np.full((tasks, tasks), np.nan) for score in BY_TASK}
+        for record in records:
+            for score, value in record.scores.items():
+                scores.setdefault(score, np.full(tasks, np.nan))[record.after] = value
+            for score, row in record.by_task.items():
+                table = by_task.setdefault(score, np.full((tasks, tasks), np.nan))
+                table[record.after, : len(row)] = row
+        for array in (*scores.values(), *by_task.values()):
+            frozen(array)
+        return cls(name, order, split, scores, by_task)
 
     def __repr__(self) -> str:
         """Return what was scored, how many of its tasks, and the last R_j."""

@@ -11,6 +11,7 @@ from polarbear.base.arrays import Bools
 from polarbear.cli.shared.console import console, error_console, plain_table, share
 from polarbear.runs.folder import RunFolder
 from polarbear.score.decide import Logits
+from polarbear.score.record import ScoreRecord
 
 if TYPE_CHECKING:
     from polarbear.launch.fleet import Outcome
@@ -25,11 +26,11 @@ class TaskLines:
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Say nothing of an epoch."""
 
-    def scores(self, record: Mapping[str, Any]) -> None:
+    def scores(self, record: ScoreRecord) -> None:
         """Say R_j."""
-        if record["split"] == "test":
-            score = share(record["scores"]["pw_jaccard"])
-            line = f"{self.name}: task {record['after']}, R_j {score}"
+        if record.split == "test":
+            score = share(record.r)
+            line = f"{self.name}: task {record.after}, R_j {score}"
             error_console().print(line, soft_wrap=True)
 
     def answers(self, after: int, predictions: Bools, logits: Logits) -> None:

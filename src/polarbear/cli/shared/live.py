@@ -15,6 +15,7 @@ from polarbear.cli.shared.console import error_console, share
 from polarbear.cli.shared.eta import Pace, Workload
 from polarbear.cli.shared.progress import clock
 from polarbear.score.decide import Logits
+from polarbear.score.record import ScoreRecord
 
 if TYPE_CHECKING:
     from polarbear.engine import trainer as engine
@@ -94,12 +95,12 @@ class Watch:
         """Remember the validation score."""
         self.valid = record["valid"]
 
-    def scores(self, record: Mapping[str, Any]) -> None:
+    def scores(self, record: ScoreRecord) -> None:
         """Say R_j after a task."""
         self.valid = math.nan
-        if record["split"] == "test":
-            after, scores = record["after"], record["scores"]
-            self.display.say(f"after task {after}: R_{after} = {share(scores['pw_jaccard'])}")
+        if record.split == "test":
+            after = record.after
+            self.display.say(f"after task {after}: R_{after} = {share(record.r)}")
 
     def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
         """Leave predictions to the run folder."""

@@ -21,8 +21,9 @@ from polarbear.score.catalogue import (
     in_order,
     shown_scores,
 )
+from polarbear.score.record import BY_TASK
 from polarbear.score.relations import LEVELS
-from polarbear.score.table import BY_TASK, ScoreTable
+from polarbear.score.table import ScoreTable
 
 
 class Shown(NamedTuple):

@@ -12,7 +12,7 @@ from polarbear.base.errors import DataError, PolarbearError
 from polarbear.named.registry import find
 from polarbear.report.read.groups import Run
 from polarbear.score.catalogue import score_names
-from polarbear.score.table import BY_TASK
+from polarbear.score.record import BY_TASK
 from polarbear.settings.settings import fits
 
 #: Where a summary has R_j, by split.

@@ -1,0 +1,68 @@
+"""One line of ``scores.jsonl``: every score on one split after one task."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polarbear.base.arrays import Floats
+
+#: Metrics that are also worked out for each task's images: R_jk.
+BY_TASK = ("pw_jaccard", "jaccard")
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreRecord:
+    """Scores on a split after task j: ``scores`` by name, ``by_task`` (j + 1,) for each task k.
+
+    >>> record = ScoreRecord(0, "test", {"pw_jaccard": 0.5}, {"pw_jaccard": np.array([0.5])})
+    >>> ScoreRecord.from_json(record.to_json(), tasks=1).r
+    0.5
+    """
+
+    after: int
+    split: str
+    scores: Mapping[str, float]
+    by_task: Mapping[str, Floats]
+
+    @property
+    def r(self) -> float:
+        """R_j: the mean pw-JS over the images of tasks 0 to j."""
+        return self.scores["pw_jaccard"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the line's content; what is no number is null."""
+        by_task = {name: [_plain(value) for value in row] for name, row in self.by_task.items()}
+        scores = {name: _plain(value) for name, value in self.scores.items()}
+        return {"after": self.after, "split": self.split, "scores": scores, "by_task": by_task}
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any], tasks: int) -> "ScoreRecord":
+        """Return what a line of a run of so many tasks says; anything else is an error.
+
+        Scores that this version does not know are kept too.
+        """
+        after, split = line["after"], line["split"]
+        if type(after) is not int or not 0 <= after < tasks:
+            raise ValueError(f"there is no task {after!r} of {tasks}")
+        scores = {name: as_number(value) for name, value in line["scores"].items()}
+        by_task = {name: np.array([*map(as_number, row)]) for name, row in line["by_task"].items()}
+        for name, row in by_task.items():
+            if len(row) != after + 1:
+                raise ValueError(f"{len(row)} values of {name} by task after task {after}")
+        return cls(after, split, scores, by_task)
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def as_number(value: Any) -> float:
+    """Return a number that JSON holds, NaN for null; anything else is a ValueError."""
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{str(value)[:40]!r} is no number")
+    return float(value)
