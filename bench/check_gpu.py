@@ -18,8 +18,8 @@ import torch
 import polarbear
 from polarbear.engine.nets.fused import features as fused
 from polarbear.launch.runner import run
+from polarbear.methods.catalogue import method_names
 from polarbear.methods.presets import settings_for
-from polarbear.methods.registry import method_names
 
 PATHS = {
     "eager fp32": {"graph": False, "precision": "fp32"},

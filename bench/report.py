@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from polarbear.methods.registry import METHODS
+from polarbear.methods.catalogue import METHODS
 from polarbear.report.read.runs import read_runs
 from synthetic_runs import make_run
 

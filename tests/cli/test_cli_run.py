@@ -33,10 +33,10 @@ from polarbear.cli.shared.live import Watch
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch import runner as session
 from polarbear.launch.prepare import build_learner
-from polarbear.methods import registry
+from polarbear.methods import catalogue
+from polarbear.methods.catalogue import METHODS
 from polarbear.methods.lucir import LUCIR
 from polarbear.methods.presets import settings_for
-from polarbear.methods.registry import METHODS
 from polarbear.named.registry import load
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.own_loop import start_run
@@ -634,10 +634,10 @@ def test_methods_lists_all_with_what_they_need(output) -> None:
 
 def test_methods_of_installed_packages_are_listed(monkeypatch, output) -> None:
     found = [
-        EntryPoint("mine", "polarbear.methods.er:ER", registry.ENTRY_POINTS),
-        EntryPoint("broken", "no_such_module:Mine", registry.ENTRY_POINTS),
+        EntryPoint("mine", "polarbear.methods.er:ER", catalogue.ENTRY_POINTS),
+        EntryPoint("broken", "no_such_module:Mine", catalogue.ENTRY_POINTS),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: found)
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: found)
     text = output("methods")
     assert re.search(r"^mine +mixed +best +linear +replays random", text, re.MULTILINE)
     assert re.search(r"^broken +– +– +–", text, re.MULTILINE)

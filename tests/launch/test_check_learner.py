@@ -13,8 +13,8 @@ from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce
 from polarbear.engine.nets.model import Model
 from polarbear.launch.check.learner import CheckError, Finding, check_learner
+from polarbear.methods.catalogue import METHODS
 from polarbear.methods.er import ER
-from polarbear.methods.registry import METHODS
 
 Loss = Callable[[Method, Batch], object]
 

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import EntryPoint
 from typing import Literal
 
@@ -10,21 +10,15 @@ import pytest
 
 from polarbear.base.errors import PolarbearError, UnknownNameError, install_line
 from polarbear.engine.contract.method import Method
-from polarbear.methods import registry
+from polarbear.methods import catalogue
 from polarbear.methods.agem import AGEM
+from polarbear.methods.catalogue import METHODS, is_bound, method_names, summary, title
 from polarbear.methods.er import ER
 from polarbear.methods.lucir import LUCIR
-from polarbear.methods.registry import (
-    METHODS,
-    find_class,
-    make_options,
-    method_names,
-    resolve,
-    summary,
-)
+from polarbear.methods.registry import find_class, make_options, resolve
 
 
-def test_the_ten_methods_are_there_with_their_summaries():
+def test_the_ten_methods_are_there():
     assert list(METHODS) == [
         "finetune",
         "er",
@@ -37,8 +31,22 @@ def test_the_ten_methods_are_there_with_their_summaries():
         "joint",
         "incremental-joint",
     ]
-    for name in METHODS:
-        assert resolve(name).summary == summary(name) != ""
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_catalogue_says_what_the_class_says(name):
+    method = resolve(name)
+    assert METHODS[name].path == f"{method.__module__}:{method.__name__}"
+    assert METHODS[name].summary == method.summary == summary(name) != ""
+    assert METHODS[name].bound == is_bound(name) == (method.complete or method.keep_everything)
+    assert METHODS[name].options == asdict(method.Options())
+    plain = METHODS[name].title.lower().replace(" ", "-").replace("a-gem", "agem")
+    assert (plain, title(name)) == (name, METHODS[name].title)
+
+
+def test_a_method_that_is_not_ours_is_called_by_its_class_and_is_no_bound():
+    assert [title(name) for name in ("package.module:Mine", "my-loop")] == ["Mine", "my-loop"]
+    assert not is_bound("package.module:Mine")
 
 
 def test_an_unknown_name_brings_the_nearest():
@@ -64,10 +72,10 @@ def test_a_file_in_the_current_directory_is_found(tmp_path, monkeypatch):
 def installed(monkeypatch):
     """Two packages that add methods; one has the name of a built-in."""
     found = [
-        EntryPoint("mine", "polarbear.methods.er:ER", registry.ENTRY_POINTS),
-        EntryPoint("finetune", "polarbear.methods.er:ER", registry.ENTRY_POINTS),
+        EntryPoint("mine", "polarbear.methods.er:ER", catalogue.ENTRY_POINTS),
+        EntryPoint("finetune", "polarbear.methods.er:ER", catalogue.ENTRY_POINTS),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: found)
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: found)
 
 
 @pytest.mark.usefixtures("installed")

@@ -8,7 +8,8 @@ import torch
 
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import Method, bce, frozen_copy
-from polarbear.methods.registry import METHODS, resolve
+from polarbear.methods.catalogue import METHODS
+from polarbear.methods.registry import resolve
 from tiny_learner import at_task, batch_for, scores_of, slow_bce, step
 
 ROOT = Path(__file__).parents[2]

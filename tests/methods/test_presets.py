@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from polarbear.base.errors import PolarbearError, UnknownNameError
+from polarbear.methods.catalogue import METHODS
 from polarbear.methods.presets import preset_names, preset_values, settings_for
-from polarbear.methods.registry import METHODS
 from polarbear.named.registry import benchmarks
 
 CIFAR = ("iirc-cifar", "cil-cifar")

@@ -28,7 +28,7 @@ import polarbear.report
 from doc_pages import DOCS, PAGES, ROOT, SHELL, Block, blocks
 from polarbear.cli import COMMANDS, Command, main
 from polarbear.cli.commands.run import parse
-from polarbear.methods.registry import method_names
+from polarbear.methods.catalogue import method_names
 from polarbear.named import registry
 from polarbear.score import catalogue
 

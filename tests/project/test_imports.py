@@ -35,6 +35,7 @@ CORE = (
     "polarbear.data.shapes",
     "polarbear.score.decide",
     "polarbear.score.evaluate",
+    "polarbear.methods.catalogue",
     "polarbear.methods.registry",
     "polarbear.score.predictions",
     "polarbear.methods.presets",
@@ -66,7 +67,7 @@ def test_a_benchmark_is_loaded_scored_and_recorded_without_any_extra(tmp_path: P
 import numpy as np
 import polarbear
 from polarbear.score.decide import decision
-from polarbear.methods.registry import method_names, summary
+from polarbear.methods.catalogue import method_names, summary
 from polarbear.methods.presets import settings_for
 from polarbear.runs.folder import RunFolder
 

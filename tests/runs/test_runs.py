@@ -58,9 +58,21 @@ def test_a_folder_in_use_says_what_can_be_done_with_it(folder: RunFolder) -> Non
 
 
 def test_the_folder_of_a_loop_of_ones_own_cannot_be_resumed(tmp_path: Path) -> None:
-    own = RunFolder.create(tmp_path, {"settings": {"decision": "own"}})
+    own = RunFolder.create(tmp_path, {"made_by": "own loop", "settings": {}})
     assert own.own_loop
     assert "of a loop of your own, with which `polarbear resume` cannot go on" in occupied(own)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "own"),
+    [
+        ({"settings": {"decision": "own"}}, True),  # as written before made_by was
+        ({"settings": {"decision": "threshold"}}, False),
+        ({"made_by": "something else", "settings": {}}, False),
+    ],
+)
+def test_who_made_a_folder(tmp_path: Path, manifest: dict[str, Any], own: bool) -> None:
+    assert RunFolder.create(tmp_path, manifest).own_loop is own
 
 
 def test_a_folder_of_another_version_is_not_said_to_be_resumable(folder: RunFolder) -> None:

@@ -2,12 +2,12 @@ import dataclasses
 import json
 import math
 from dataclasses import asdict, fields, replace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from polarbear.base.errors import PolarbearError, UnknownNameError
-from polarbear.settings.settings import Settings, fits
+from polarbear.settings.settings import Kind, Settings, deciding, fits
 
 CHANGED: dict[str, Any] = {
     "method": "lucir",
@@ -77,6 +77,26 @@ def test_every_setting_survives_a_manifest() -> None:
         again = Settings.from_dict(json.loads(json.dumps(settings.to_dict())))
         assert again == settings
     assert all(getattr(Settings(**CHANGED), k) != getattr(Settings("er"), k) for k in CHANGED)
+
+
+KINDS = {
+    "run": "method benchmark order seed tasks",
+    "result": "epochs first_task_factor batch_size learning_rate momentum weight_decay "
+    "plateau_patience plateau_factor plateau_threshold network preparation memory_per_class "
+    "memory_total decision options",
+    "arithmetic": "precision fused",
+    "speed": "device graph compile",
+    "files": "keep_scores",
+}
+
+
+def test_every_setting_has_a_kind() -> None:
+    """Without one, a report would not know whether it makes another group."""
+    assert {one.name: one.metadata.get("kind") for one in fields(Settings)} == {
+        name: kind for kind, names in KINDS.items() for name in names.split()
+    }
+    assert tuple(KINDS) == get_args(Kind)
+    assert deciding("speed", "files") == {"device", "graph", "compile", "keep_scores"}
 
 
 LIMITS = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.base.guarded import naming, read_toml
-from polarbear.methods.registry import method_names
+from polarbear.methods.catalogue import method_names
 from polarbear.named.registry import find
 from polarbear.settings.settings import Settings
 
@@ -85,15 +85,13 @@ def _outside_tables(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(name: str) -> dict[str, Any]:
-    file = FOLDER / f"{name}.toml"
-    if not file.is_file():
-        file = Path(name)
-    if not file.is_file() and (file.suffix or file.name != name):
+    for file in (FOLDER / f"{name}.toml", Path(name)):
+        if file.is_file():
+            return read_toml(file, PolarbearError)
+    if file.suffix or file.name != name:
         shipped = ", ".join(preset_names())
         raise PolarbearError(
             f"there is no preset file {file.resolve()}: correct its path, or name a preset that "
             f"ships with polarbear: {shipped}"
         )
-    if not file.is_file():
-        raise unknown_name("preset", name, preset_names())
-    return read_toml(file, PolarbearError)
+    raise unknown_name("preset", name, preset_names())

@@ -1,107 +1,23 @@
-"""The methods by name; names and summaries are known without importing PyTorch."""
+"""The classes of methods, found by name, by path, or handed over."""
 
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import MappingProxyType, ModuleType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    NamedTuple,
-    get_type_hints,
-)
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from polarbear.base.errors import PolarbearError, install_line, unknown_name
+from polarbear.methods.catalogue import METHODS, added, method_names
 from polarbear.settings.settings import fits
 
 if TYPE_CHECKING:
     from polarbear.engine.contract.method import Method
 
-ENTRY_POINTS = "polarbear.methods"
-
 #: Classes that were handed over in this process, by path.
 _HANDED_OVER: "dict[str, type[Method]]" = {}
-
-
-class Listed(NamedTuple):
-    """Where a method is (``package.module:Class``) and what it does, in a line."""
-
-    path: str
-    summary: str
-
-
-METHODS: Mapping[str, Listed] = MappingProxyType(
-    {
-        "finetune": Listed(
-            "polarbear.methods.finetune:Finetune",
-            "trains on each task as it comes; the lower bound",
-        ),
-        "er": Listed(
-            "polarbear.methods.er:ER",
-            "replays random stored images",
-        ),
-        "er-infinite": Listed(
-            "polarbear.methods.er_infinite:ERInfinite",
-            "replays every earlier image with the labels it came with",
-        ),
-        "mask-seen": Listed(
-            "polarbear.methods.mask_seen:MaskSeen",
-            "replays random stored images; only the current task's classes get a loss",
-        ),
-        "agem": Listed(
-            "polarbear.methods.agem:AGEM",
-            "projects the gradient so that the loss on stored images does not grow",
-        ),
-        "icarl-cnn": Listed(
-            "polarbear.methods.icarl_cnn:ICarlCNN",
-            "distils old classes from the previous network; herded memory",
-        ),
-        "icarl-norm": Listed(
-            "polarbear.methods.icarl_norm:ICarlNorm",
-            "iCaRL-CNN with a cosine head",
-        ),
-        "lucir": Listed(
-            "polarbear.methods.lucir:LUCIR",
-            "keeps features near the previous network's; margin between old and new classes",
-        ),
-        "joint": Listed(
-            "polarbear.methods.joint:Joint",
-            "trains on all classes at once with complete labels; the upper bound",
-        ),
-        "incremental-joint": Listed(
-            "polarbear.methods.incremental_joint:IncrementalJoint",
-            "trains on all data so far with complete labels; the upper bound task by task",
-        ),
-    }
-)
-
-
-def method_names() -> tuple[str, ...]:
-    """Return the names of the built-in methods and of those that installed packages add.
-
-    >>> method_names()[:3]
-    ('finetune', 'er', 'er-infinite')
-    """
-    return (*METHODS, *_added())
-
-
-def summary(name: str) -> str:
-    """Return a line about a method, without importing it.
-
-    >>> summary("er")
-    'replays random stored images'
-    """
-    if name in METHODS:
-        return METHODS[name].summary
-    added = _added()
-    if name not in added:
-        raise unknown_name("method", name, method_names())
-    dist = added[name].dist
-    return f"from the package {dist.name}" if dist else f"from {added[name].value}"
 
 
 def resolve(name: str) -> "type[Method]":
@@ -110,8 +26,13 @@ def resolve(name: str) -> "type[Method]":
     A file in the current directory counts as a module: ``my_method:MyMethod``. A class that cannot
     be trained, or not as it says, is refused.
     """
-    found = find_class(name)
-    _refuse_faulty(name, found)
+    found = find_class(name)  # first: its error says what to do without PyTorch
+    from polarbear.engine.contract.check_class import check_class
+
+    # Else it would fail late or, as a misspelt word, train something else.
+    faults = [one.message for one in check_class(found) if one.level == "error"]
+    if faults:
+        raise PolarbearError(f"{name} cannot be run: {'; '.join(faults)}")
     return found
 
 
@@ -142,22 +63,13 @@ def find_class(name: str) -> "type[Method]":
         )
     if name in METHODS:
         return _load(METHODS[name].path)
-    if name in (added := _added()):
-        return _load(added[name].value)
+    if name in (installed := added()):
+        return _load(installed[name].value)
     if ":" in name:
         with _current_directory():
             return _load(name)
     error = unknown_name("method", name, method_names())
     raise type(error)(f"{error}; or the dotted path of your own: package.module:Class")
-
-
-def _refuse_faulty(name: str, method: "type[Method]") -> None:
-    """Refuse what would otherwise fail late or, as a misspelt word, train something else."""
-    from polarbear.engine.contract.check_class import check_class
-
-    faults = [found.message for found in check_class(method) if found.level == "error"]
-    if faults:
-        raise PolarbearError(f"{name} cannot be run: {'; '.join(faults)}")
 
 
 def make_options(method: "type[Method]", values: Mapping[str, Any]) -> Any:
@@ -173,11 +85,6 @@ def make_options(method: "type[Method]", values: Mapping[str, Any]) -> Any:
             shown = hints[key].__name__ if isinstance(hints[key], type) else str(hints[key])
             raise PolarbearError(f"{key} of {method.__name__} must be {shown}, not {value!r}")
     return method.Options(**values)
-
-
-def _added() -> dict[str, EntryPoint]:
-    found = {one.name: one for one in entry_points(group=ENTRY_POINTS)}
-    return {name: found[name] for name in sorted(found) if name not in METHODS}
 
 
 def _load(path: str) -> "type[Method]":

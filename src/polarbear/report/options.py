@@ -6,9 +6,9 @@ from pathlib import Path
 
 from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.methods.catalogue import is_bound
 from polarbear.report.read.answers import known_hierarchy
 from polarbear.report.read.groups import Group, Runs
-from polarbear.report.read.paper import BOUNDS
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def chosen_pair(options: Options, groups: list[Group]) -> tuple[Group, ...]:
     """
     if options.compare:
         return tuple(group for name in options.compare for group in groups if group.name == name)
-    return tuple(sorted(groups, key=lambda one: (one.method in BOUNDS, -_end(one)))[:2])
+    return tuple(sorted(groups, key=lambda one: (is_bound(one.method), -_end(one)))[:2])
 
 
 def _end(group: Group) -> float:

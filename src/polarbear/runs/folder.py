@@ -52,6 +52,9 @@ FORMAT = 2
 UNSEALED = 1  # the format before, whose JSON needs no checksums
 FORMATS = (UNSEALED, FORMAT)
 
+#: What the manifest of a loop of one's own says it was made by; the engine's says nothing.
+OWN_LOOP = "own loop"
+
 LINE_FILES = ("epochs", "scores")
 
 #: What a run writes into its folder: none of it may be a link, or files elsewhere would change.
@@ -62,6 +65,7 @@ OWN = (
 
 #: What parts of a manifest are, where it has them.
 KINDS: Mapping[str, Any] = {
+    "made_by": str,
     "settings": dict,
     "root": str | None,
     "classes": list,
@@ -165,7 +169,9 @@ class RunFolder:
     @property
     def own_loop(self) -> bool:
         """Whether a loop of one's own wrote it, which only that loop can go on with."""
-        return bool(self.manifest()["settings"].get("decision") == "own")
+        manifest = self.manifest()
+        # Before a manifest said so, such a loop's decision rule did.
+        return manifest.get("made_by") == OWN_LOOP or manifest["settings"].get("decision") == "own"
 
     def left_empty(self) -> bool:
         """Whether a process began to train here and ended before there was anything to keep."""

@@ -23,7 +23,7 @@ from polarbear.base.files import plain
 from polarbear.benchmark.stream import Stream
 from polarbear.named.registry import benchmarks
 from polarbear.runs.environment import environment
-from polarbear.runs.folder import RunError, RunFolder
+from polarbear.runs.folder import OWN_LOOP, RunError, RunFolder
 from polarbear.score.evaluate import Evaluator
 from polarbear.score.label_matrix import as_labels
 
@@ -70,6 +70,7 @@ def start_run(
         "options": {name: _as_kept(name, value) for name, value in options.items()},
     }
     manifest = {
+        "made_by": OWN_LOOP,
         "settings": settings,
         "root": None,
         "classes": [list(task) for task in stream.schedule.tasks],

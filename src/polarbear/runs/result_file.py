@@ -3,19 +3,20 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from polarbear.base.errors import PolarbearError
 from polarbear.base.files import plain
 from polarbear.base.names import file_name
 from polarbear.benchmark.stream import Stream
+from polarbear.methods.catalogue import METHODS
+from polarbear.methods.presets import preset_values
 from polarbear.runs.folder import RunFolder
 from polarbear.score.decide import top1
 from polarbear.score.evaluate import Evaluator
+from polarbear.settings.settings import Settings
 
 
 def summarise(folder: RunFolder, stream: Stream | None = None, command: str = "") -> dict[str, Any]:
@@ -51,7 +52,7 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
 
 def command_of(settings: Mapping[str, Any]) -> str:
     """Return the command that repeats a run, with what departs from the preset."""
-    given = _unlike_preset(settings, _default_options(settings) or {})
+    given = _unlike_preset(settings, {})
     words = ["polarbear run", settings["method"], f"--benchmark {settings['benchmark']}"]
     return " ".join([*words, *(_flag(name, value) for name, value in given.items())])
 
@@ -61,36 +62,23 @@ def departures(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     What the options of a method that is not ours usually are is not known: none depart.
     """
-    default = _default_options(settings)
-    return _unlike_preset(settings, settings["options"] if default is None else default)
+    return _unlike_preset(settings, settings["options"])
 
 
-def _unlike_preset(settings: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Give, flat, what differs from the preset and from a method's usual options."""
-    from polarbear.methods.presets import settings_for
+def _unlike_preset(settings: Mapping[str, Any], otherwise: Mapping[str, Any]) -> dict[str, Any]:
+    """Return, flat, what differs from the preset and from a method's usual options.
 
-    usual = settings_for(settings["method"], settings["benchmark"]).to_dict()
+    ``otherwise`` are the usual ones of a method that is not ours: whoever reads results need not
+    trust them, so a module that they name is not imported.
+    """
+    name = settings["method"]
+    options = METHODS[name].options if name in METHODS else otherwise
+    asked = {"method": name, "benchmark": settings["benchmark"]}  # which need not be known here
+    usual = Settings(**asked | preset_values("paper", settings["benchmark"], name)).to_dict()
     usual |= {f"options.{key}": value for key, value in options.items()}
     given = {key: value for key, value in settings.items() if key != "options"}
     given |= {f"options.{key}": value for key, value in settings["options"].items()}
     return {k: v for k, v in given.items() if k not in usual or v != usual[k]}
-
-
-def _default_options(settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the usual options of a run's method; None of one that is not ours.
-
-    Whoever reads results need not trust them: a module that they name is not imported.
-    """
-    from polarbear.methods.registry import METHODS, resolve
-
-    if not settings["options"]:
-        return {}  # Nothing to hold them against, and a method is slow to import.
-    if settings["method"] not in METHODS:
-        return None
-    try:
-        return asdict(resolve(settings["method"]).Options())
-    except (PolarbearError, ImportError):  # PyTorch is missing
-        return None
 
 
 def _flag(name: str, value: Any) -> str:

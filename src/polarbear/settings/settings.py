@@ -9,70 +9,81 @@ from polarbear.base.errors import PolarbearError, unknown_name
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 
+#: What a setting decides. "run": which run it is, and how far it goes. "arithmetic": how the same
+#: learner rounds; a report tells such runs apart, and none departs from the paper by it.
+Kind = Literal["run", "result", "arithmetic", "speed", "files"]
 
-def limits(lowest: float, highest: float = math.inf) -> dict[str, float]:
-    """Return the metadata of a number's setting; without a highest, the benchmark has one."""
-    return {"lowest": lowest, "highest": highest}
+
+def decides(
+    kind: Kind, lowest: float | None = None, highest: float = math.inf, words: str = ""
+) -> dict[str, Any]:
+    """Return a setting's metadata: its kind, a number's limits, and how people call it.
+
+    Without a highest, the benchmark has one.
+    """
+    return {"kind": kind, "lowest": lowest, "highest": highest, "words": words}
 
 
 @dataclass(frozen=True)
 class Settings:
     """One run: with the same settings, versions and data, a CPU gives the same bytes of scores."""
 
-    method: str
+    method: str = field(metadata=decides("run"))
     """Name of a method, or the dotted path of a class of your own (``package.module:Class``)."""
-    benchmark: str = "iirc-cifar"
+    benchmark: str = field(default="iirc-cifar", metadata=decides("run"))
     """Name of a benchmark."""
-    order: int = field(default=0, metadata=limits(0))
+    order: int = field(default=0, metadata=decides("run", 0))
     """Published class order."""
-    seed: int = field(default=100, metadata=limits(0, 2**64 - 1))  # what PyTorch takes
+    seed: int = field(default=100, metadata=decides("run", 0, 2**64 - 1))  # what PyTorch takes
     """Seed of weights, shuffling, augmentation and memory."""
 
-    epochs: int = field(default=140, metadata=limits(1, 1_000_000))
+    epochs: int = field(default=140, metadata=decides("result", 1, 1_000_000))
     """Epochs a task."""
-    first_task_factor: float = field(default=2.0, metadata=limits(0.01, 1_000))
+    first_task_factor: float = field(default=2.0, metadata=decides("result", 0.01, 1_000))
     """Task 0 trains this many times as long."""
-    batch_size: int = field(default=128, metadata=limits(1, 1_000_000))
+    batch_size: int = field(default=128, metadata=decides("result", 1, 1_000_000))
     """Images a step; the last, partial batch of an epoch is kept."""
-    learning_rate: float = field(default=1.0, metadata=limits(1e-12, 1_000_000))
+    learning_rate: float = field(default=1.0, metadata=decides("result", 1e-12, 1_000_000))
     """Rate at the start of every task."""
-    momentum: float = field(default=0.9, metadata=limits(0, 0.9999))
+    momentum: float = field(default=0.9, metadata=decides("result", 0, 0.9999))
     """Momentum of SGD, without Nesterov."""
-    weight_decay: float = field(default=1e-5, metadata=limits(0, 100))
+    weight_decay: float = field(default=1e-5, metadata=decides("result", 0, 100))
     """Decay of every parameter."""
-    plateau_patience: int = field(default=10, metadata=limits(0, 1_000_000))
+    plateau_patience: int = field(default=10, metadata=decides("result", 0, 1_000_000))
     """Epochs without a better in-task validation score before the rate falls."""
-    plateau_factor: float = field(default=0.1, metadata=limits(0, 1))
+    plateau_factor: float = field(default=0.1, metadata=decides("result", 0, 1))
     """What the rate is multiplied with then."""
-    plateau_threshold: float = field(default=1e-3, metadata=limits(0, 1))
+    plateau_threshold: float = field(default=1e-3, metadata=decides("result", 0, 1))
     """How much better counts as better (absolute)."""
 
-    network: str = "resnet32"
+    network: str = field(default="resnet32", metadata=decides("result"))
     """Name of a network, or the dotted path of a factory of your own."""
-    preparation: str | None = None
+    preparation: str | None = field(default=None, metadata=decides("result"))
     """Augmentation and normalisation: cifar, imagenet or plain; None takes the benchmark's."""
-    memory_per_class: int | None = field(default=20, metadata=limits(1, 10**9))
+    memory_per_class: int | None = field(default=20, metadata=decides("result", 1, 10**9, "memory"))
     """Replay images kept for each class; None keeps all."""
-    memory_total: int | None = field(default=None, metadata=limits(1, 10**9))
+    memory_total: int | None = field(
+        default=None, metadata=decides("result", 1, 10**9, "total memory")
+    )
     """Replay images kept in all, shared by the seen classes; replaces memory_per_class."""
-    decision: str = "threshold"
+    decision: str = field(default="threshold", metadata=decides("result"))
     """Rule that turns scores into labels: threshold, top1 or top1-per-level."""
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict, metadata=decides("result"))
     """The method's own settings."""
 
-    device: str = "auto"
+    device: str = field(default="auto", metadata=decides("speed"))
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
-    precision: Precision = "auto"
+    precision: Precision = field(default="auto", metadata=decides("arithmetic"))
     """auto (bf16 on a GPU, fp32 on a CPU), fp32, tf32 or bf16; weights are always fp32."""
-    graph: bool = True
+    graph: bool = field(default=True, metadata=decides("speed"))
     """Capture a task's steps as CUDA graphs, on a GPU."""
-    fused: bool = True
+    fused: bool = field(default=True, metadata=decides("arithmetic"))
     """Use fused kernels, on a GPU in bf16, for the networks that have them: resnet20 to 56."""
-    compile: bool = False
+    compile: bool = field(default=False, metadata=decides("speed"))
     """Compile the network (torch.compile, half a minute), instead of using fused kernels."""
-    keep_scores: bool = False
+    keep_scores: bool = field(default=False, metadata=decides("files"))
     """Keep test logits as float16, for other decision rules and metrics later."""
-    tasks: int | None = field(default=None, metadata=limits(1))
+    tasks: int | None = field(default=None, metadata=decides("run", 1))
     """Stop after this many tasks; None goes through all."""
 
     def __post_init__(self) -> None:
@@ -118,6 +129,15 @@ class Settings:
         return cls(**values)
 
 
+def deciding(*kinds: Kind) -> frozenset[str]:
+    """Return the names of the settings of these kinds.
+
+    >>> sorted(deciding("files", "arithmetic"))
+    ['fused', 'keep_scores', 'precision']
+    """
+    return frozenset(one.name for one in fields(Settings) if one.metadata["kind"] in kinds)
+
+
 def fits(value: object, hint: Any) -> bool:
     """Whether a value is of a type: a plain one, a union, a ``Literal`` or a container.
 
@@ -142,9 +162,9 @@ def fits(value: object, hint: Any) -> bool:
 
 
 def _refuse_beyond(setting: "Field[Any]", value: float | None) -> None:
-    if not setting.metadata or value is None:
-        return
     lowest, highest = setting.metadata["lowest"], setting.metadata["highest"]
+    if lowest is None or value is None:
+        return
     if not lowest <= value <= highest:  # nan is neither
         open_ended = highest == math.inf
         allowed = f"at least {lowest}" if open_ended else f"from {lowest:,} to {highest:,}"

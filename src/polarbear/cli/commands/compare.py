@@ -9,14 +9,15 @@ from tyro.conf import Positional, arg
 from polarbear.base.errors import PolarbearError
 from polarbear.cli.shared.console import console, plain_table, print_json, share
 from polarbear.cli.shared.options import Json
-from polarbear.report.read.grouping import WITHIN, in_words
+from polarbear.report.read.grouping import in_words
 from polarbear.report.read.groups import Group
 from polarbear.report.read.paper import Published, paper_results
 from polarbear.report.read.runs import read_runs
 from polarbear.runs.result_file import departures
+from polarbear.settings.settings import deciding
 
 # How a run computes is no other method, and the paper's is another program in any case.
-NO_DEPARTURE = WITHIN | {"precision", "fused"}
+NO_DEPARTURE = deciding("run", "arithmetic", "speed", "files")
 
 Paths = Annotated[
     tuple[Path, ...], arg(metavar="PATH…", help="Run folders or result summaries, or above them.")

@@ -5,7 +5,8 @@ from typing import Any
 from polarbear.base.errors import PolarbearError
 from polarbear.cli.shared.console import console, plain_table, print_json
 from polarbear.cli.shared.options import Json
-from polarbear.methods.registry import method_names, resolve, summary
+from polarbear.methods.catalogue import method_names, summary
+from polarbear.methods.registry import resolve
 
 NEEDS = ("replay", "keep", "head")
 

@@ -16,7 +16,7 @@ from polarbear.cli.shared.console import console
 from polarbear.cli.shared.live import watch
 from polarbear.cli.shared.options import Root
 from polarbear.cli.shared.outcome import print_outcome
-from polarbear.methods.registry import METHODS
+from polarbear.methods.catalogue import METHODS
 from polarbear.runs.folder import RunFolder
 from polarbear.settings.settings import Settings
 

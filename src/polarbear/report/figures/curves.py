@@ -8,9 +8,10 @@ import numpy as np
 
 from polarbear.base.arrays import Floats
 from polarbear.base.errors import DataError
+from polarbear.methods.catalogue import title
 from polarbear.report.figures.style import colours, markers
 from polarbear.report.read.groups import Group, Runs
-from polarbear.report.read.paper import paper_results, title
+from polarbear.report.read.paper import paper_results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polarbear.base.errors import DataError
+from polarbear.methods.catalogue import title
 from polarbear.report.figures.curves import (
     absent,
     average,
@@ -35,7 +36,6 @@ from polarbear.report.figures.style import (
 from polarbear.report.options import Options, chosen_tasks
 from polarbear.report.read.answers import known_hierarchy
 from polarbear.report.read.groups import Group, Runs
-from polarbear.report.read.paper import title
 from polarbear.score.catalogue import shown_scores
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polarbear.base.arrays import Floats
+from polarbear.methods.catalogue import is_bound
 from polarbear.report.figures.style import COLOURS
 from polarbear.report.read.groups import Group, Run, Runs
-from polarbear.report.read.paper import BOUNDS, paper_results
+from polarbear.report.read.paper import paper_results
 from polarbear.score.catalogue import (
     Better,
     ImageScore,
@@ -87,7 +88,7 @@ def _method(group: Group, shown: Iterable[Shown]) -> dict[str, Any]:
     as_published = paper if not group.settings else None
     return {
         "name": group.title,
-        "bound": group.method in BOUNDS,
+        "bound": is_bound(group.method),
         "runs": group.count,
         "finished": sum(run.finished for run in group.runs),
         "orders": _listed(run.order for run in group.runs),

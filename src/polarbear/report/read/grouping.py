@@ -7,21 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from polarbear.methods.registry import METHODS
+from polarbear.methods.catalogue import METHODS
 from polarbear.report.read.groups import Group, Run
-from polarbear.settings.settings import Settings
+from polarbear.settings.settings import Settings, deciding
 
 log = logging.getLogger("polarbear")
 
 #: Settings in which the runs of a group may differ: none of them makes another method.
-WITHIN = frozenset(
-    ("method", "benchmark", "order", "seed", "device", "graph", "compile", "keep_scores", "tasks")
-)
-SHORT = {"memory_per_class": "memory", "memory_total": "total memory", "decision": "decision"}
+WITHIN = deciding("run", "speed", "files")
+WORDS = {one.name: one.metadata["words"] for one in fields(Settings)}
 
 
 def group_runs(runs: Iterable[Run]) -> tuple[Group, ...]:
-    """Return the groups, methods in the order of the registry."""
+    """Return the groups, methods in the order of the catalogue."""
     by_method: dict[str, list[Run]] = {}
     for run in runs:
         by_method.setdefault(run.method, []).append(run)
@@ -89,7 +87,7 @@ def in_words(key: str, value: Any) -> str:
     ('memory all', 'top k 3')
     """
     shown = "all" if value is None and key == "memory_per_class" else value
-    return f"{SHORT.get(key, key.removeprefix('options.').replace('_', ' '))} {shown}"
+    return f"{WORDS.get(key) or key.removeprefix('options.').replace('_', ' ')} {shown}"
 
 
 def _rank(value: Any) -> tuple[int, float, str]:

@@ -11,7 +11,7 @@ import numpy as np
 from polarbear.base.arrays import Bools, Floats
 from polarbear.base.errors import DataError, unknown_name
 from polarbear.base.names import readable
-from polarbear.report.read.paper import title
+from polarbear.methods.catalogue import title
 from polarbear.runs.folder import RunFolder
 from polarbear.settings.settings import fits
 

@@ -1,34 +1,14 @@
-"""The paper's own numbers, and how it writes the names of methods."""
+"""The paper's own numbers."""
 
 import csv
 from dataclasses import dataclass, field
 from functools import cache
-from types import MappingProxyType
 
 import numpy as np
 
 from polarbear.base.arrays import Floats, frozen
-from polarbear.base.names import readable
+from polarbear.methods.catalogue import METHODS
 from polarbear.named.registry import PUBLISHED
-
-#: Our name of a method → the name people know it by.
-TITLES = MappingProxyType(
-    {
-        "finetune": "finetune",
-        "er": "ER",
-        "er-infinite": "ER-infinite",
-        "mask-seen": "mask-seen",
-        "agem": "A-GEM",
-        "icarl-cnn": "iCaRL-CNN",
-        "icarl-norm": "iCaRL-norm",
-        "lucir": "LUCIR",
-        "joint": "joint",
-        "incremental-joint": "incremental joint",
-    }
-)
-
-#: Methods that see complete labels or keep every image; the paper sets them apart, too.
-BOUNDS = frozenset({"joint", "incremental-joint", "er-infinite"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +18,6 @@ class Published:
     method: str
     mean: Floats = field(repr=False)
     std: Floats = field(repr=False)
-
-
-def title(method: str) -> str:
-    """Return a method's name as people write it.
-
-    >>> title("icarl-norm"), title("package.module:Mine")
-    ('iCaRL-norm', 'Mine')
-    """
-    return TITLES.get(method) or readable(method.rpartition(":")[2])
 
 
 @cache
@@ -62,7 +33,7 @@ def paper_results(benchmark: str) -> dict[str, Published]:
     with file.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     tasks = 1 + max(int(row["task"]) for row in rows)
-    return {name: _published(name, rows, tasks) for name in TITLES if _rows_of(name, rows)}
+    return {name: _published(name, rows, tasks) for name in METHODS if _rows_of(name, rows)}
 
 
 def _rows_of(method: str, rows: list[dict[str, str]]) -> list[dict[str, str]]:

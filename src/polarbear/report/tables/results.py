@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from polarbear.base.arrays import Floats
+from polarbear.methods.catalogue import is_bound, title
 from polarbear.report.figures.curves import average, caption, own_images
 from polarbear.report.read.groups import Group, Runs
-from polarbear.report.read.paper import BOUNDS, paper_results, title
+from polarbear.report.read.paper import paper_results
 from polarbear.report.tables.formats import Cell, Table
 from polarbear.score.catalogue import headline
 
@@ -158,11 +159,11 @@ def full(value: float) -> object:
 
 
 def _bounds_last(groups: Iterable[Group]) -> list[Group]:
-    return sorted(groups, key=lambda group: group.method in BOUNDS)
+    return sorted(groups, key=lambda group: is_bound(group.method))
 
 
 def _compared(groups: Sequence[Group]) -> list[int]:
-    return [i for i, group in enumerate(groups) if group.method not in BOUNDS]
+    return [i for i, group in enumerate(groups) if not is_bound(group.method)]
 
 
 def _records(

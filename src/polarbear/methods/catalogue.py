@@ -1,0 +1,131 @@
+"""What is known of the methods without PyTorch and without importing one: for lists and reports."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from typing import Any
+
+from polarbear.base.errors import unknown_name
+from polarbear.base.names import readable
+
+ENTRY_POINTS = "polarbear.methods"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Where a method is (``package.module:Class``), and what its class says of itself.
+
+    ``title`` is the name people know it by. A ``bound`` sees complete labels or keeps every image;
+    the paper sets such methods apart, too. ``options`` are its usual ones.
+    """
+
+    path: str
+    title: str
+    summary: str
+    bound: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+METHODS: Mapping[str, Listed] = MappingProxyType(
+    {
+        "finetune": Listed(
+            "polarbear.methods.finetune:Finetune",
+            "finetune",
+            "trains on each task as it comes; the lower bound",
+        ),
+        "er": Listed("polarbear.methods.er:ER", "ER", "replays random stored images"),
+        "er-infinite": Listed(
+            "polarbear.methods.er_infinite:ERInfinite",
+            "ER-infinite",
+            "replays every earlier image with the labels it came with",
+            bound=True,
+        ),
+        "mask-seen": Listed(
+            "polarbear.methods.mask_seen:MaskSeen",
+            "mask-seen",
+            "replays random stored images; only the current task's classes get a loss",
+        ),
+        "agem": Listed(
+            "polarbear.methods.agem:AGEM",
+            "A-GEM",
+            "projects the gradient so that the loss on stored images does not grow",
+            options={"reference_batch_size": 128},
+        ),
+        "icarl-cnn": Listed(
+            "polarbear.methods.icarl_cnn:ICarlCNN",
+            "iCaRL-CNN",
+            "distils old classes from the previous network; herded memory",
+        ),
+        "icarl-norm": Listed(
+            "polarbear.methods.icarl_norm:ICarlNorm", "iCaRL-norm", "iCaRL-CNN with a cosine head"
+        ),
+        "lucir": Listed(
+            "polarbear.methods.lucir:LUCIR",
+            "LUCIR",
+            "keeps features near the previous network's; margin between old and new classes",
+            options={
+                "lambda_base": 5.0,
+                "margin": 0.5,
+                "top_k": 2,
+                "imprint_images": 1000,
+                "margin_moves_sigma": False,
+            },
+        ),
+        "joint": Listed(
+            "polarbear.methods.joint:Joint",
+            "joint",
+            "trains on all classes at once with complete labels; the upper bound",
+            bound=True,
+        ),
+        "incremental-joint": Listed(
+            "polarbear.methods.incremental_joint:IncrementalJoint",
+            "incremental joint",
+            "trains on all data so far with complete labels; the upper bound task by task",
+            bound=True,
+        ),
+    }
+)
+
+
+def added() -> dict[str, EntryPoint]:
+    """Return the methods that installed packages add; none takes a built-in one's name."""
+    found = {one.name: one for one in entry_points(group=ENTRY_POINTS)}
+    return {name: found[name] for name in sorted(found) if name not in METHODS}
+
+
+def method_names() -> tuple[str, ...]:
+    """Return the names of the built-in methods and of those that installed packages add.
+
+    >>> method_names()[:3]
+    ('finetune', 'er', 'er-infinite')
+    """
+    return (*METHODS, *added())
+
+
+def summary(name: str) -> str:
+    """Return a line about a method.
+
+    >>> summary("er")
+    'replays random stored images'
+    """
+    if name in METHODS:
+        return METHODS[name].summary
+    found = added().get(name)
+    if found is None:
+        raise unknown_name("method", name, method_names())
+    return f"from the package {found.dist.name}" if found.dist else f"from {found.value}"
+
+
+def title(name: str) -> str:
+    """Return a method's name as people write it; a class of one's own has its own name.
+
+    >>> title("icarl-norm"), title("package.module:Mine")
+    ('iCaRL-norm', 'Mine')
+    """
+    return METHODS[name].title if name in METHODS else readable(name.rpartition(":")[2])
+
+
+def is_bound(name: str) -> bool:
+    """Whether a method bounds what the others can reach; of those that are not ours, none does."""
+    return name in METHODS and METHODS[name].bound
