@@ -398,8 +398,8 @@ BAD_ARCHIVES = [
     (archive_of({"train": FILES["train"], "test": FILES["test"]}), "does not hold the official"),
     (archive_of(FILES | {"test": b"y" * 10_000}), "does not hold the official train, test, meta"),
     (archive_of(FILES, folder="elsewhere"), "does not hold the official"),
-    (archive_of(FILES)[:50_000], "cannot be unpacked"),
-    (b"no archive", "cannot be unpacked"),
+    (archive_of(FILES)[:50_000], "cannot be read as an archive"),
+    (b"no archive", "cannot be read as an archive"),
 ]
 
 

@@ -750,13 +750,21 @@ FORMATS: tuple[Format, ...] = (
         benchmark_read,
         called=("/mine",),
     ),
-    Format("benchmark's orders", "json", make_benchmark, "mine/orders.json", benchmark_read),
+    Format(
+        "benchmark's orders",
+        "json",
+        make_benchmark,
+        "mine/orders.json",
+        benchmark_read,
+        called=("/mine/benchmark.toml",),
+    ),
     Format(
         "benchmark's hierarchy",
         "toml",
         make_benchmark,
         "mine/hierarchy.toml",
         benchmark_read,
+        called=("/mine/benchmark.toml",),
         weight=5,
     ),
     Format("benchmark's arrays", "npz", make_benchmark, "data/data.npz", benchmark_read, weight=5),
@@ -786,7 +794,7 @@ FORMATS: tuple[Format, ...] = (
         make_packed,
         "packed/polarbear-packed.json",
         packed_read,
-        called=("/packed ",),
+        called=("/packed ", "/packed/images.bin"),
     ),
     Format(
         "packed set: index",
@@ -794,7 +802,7 @@ FORMATS: tuple[Format, ...] = (
         make_packed,
         "packed/index.npz",
         packed_read,
-        called=("/packed ",),
+        called=("/packed ", "/packed/images.bin"),
     ),
     Format(
         "packed set: images",
@@ -802,7 +810,7 @@ FORMATS: tuple[Format, ...] = (
         make_packed,
         "packed/images.bin",
         packed_read,
-        called=("/packed ",),
+        called=("/packed ", "/packed/images.bin"),
     ),
     *(
         Format(
@@ -812,7 +820,7 @@ FORMATS: tuple[Format, ...] = (
             f"packed/{file}",
             packed_verified,
             exact=exact,
-            called=("/packed ",),
+            called=("/packed ", "/packed/images.bin"),
             weight=5,
         )
         for what, kind, file, exact in (
@@ -834,6 +842,7 @@ FORMATS: tuple[Format, ...] = (
         make_official,
         "labels",
         official_read,
+        called=("train_leaf", "test_leaf"),
         called=("/test",),
         weight=5,
     ),

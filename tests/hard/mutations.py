@@ -12,6 +12,7 @@ import re
 import struct
 import zipfile
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ def json_value(content: bytes, chance: Chance) -> bytes:
         if not places:
             break
         holder, key = chance.choice(places)
-        holder[key] = chance.choice(ODD_VALUES)
+        holder[key] = deepcopy(chance.choice(ODD_VALUES))
     return _dumped(value)
 
 

@@ -8,6 +8,7 @@ import csv
 import json
 import math
 import os
+import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -194,4 +195,8 @@ def _array(name: str, open_: Callable[[str], IO[bytes]], size: int) -> NDArray[A
         raise ValueError(f"{name} has {there:,} bytes for shape {shape} of {dtype}")
     with open_("rb") as file:
         array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-        return array
+    # NumPy takes any four bytes for a letter; Python crashes on those that are none.
+    letters = np.frombuffer(array.tobytes(), f"{dtype.byteorder}u4") if dtype.kind == "U" else ()
+    if np.max(letters, initial=0) > sys.maxunicode:
+        raise ValueError(f"{name} has texts with letters that are none")
+    return array

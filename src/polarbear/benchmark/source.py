@@ -50,12 +50,16 @@ class Source:
         for split in ("train", "test"):
             images, leaf = getattr(self, split), getattr(self, f"{split}_leaf")
             if np.ndim(leaf) != 1 or not np.issubdtype(np.asarray(leaf).dtype, np.integer):
-                raise DataError(f"{split}_leaf must be a (n,) array of whole numbers")
+                raise DataError(
+                    f"{self.origin}: {split}_leaf must be a (n,) array of whole numbers"
+                )
             if len(images) != len(leaf):
-                raise DataError(f"{split}: {len(images)} images but {len(leaf)} leaf labels")
+                raise DataError(
+                    f"{self.origin}: {split} has {len(images)} images but {len(leaf)} leaf labels"
+                )
             if len(leaf) and not (leaf.min() >= 0 and leaf.max() < len(self.leaves)):
                 raise DataError(
-                    f"{split}_leaf has numbers {leaf.min()} to {leaf.max()}; "
+                    f"{self.origin}: {split}_leaf has numbers {leaf.min()} to {leaf.max()}; "
                     f"{len(self.leaves)} leaves are numbered 0 to {len(self.leaves) - 1}"
                 )
 

@@ -4,7 +4,6 @@ import logging
 import os
 import tarfile
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from urllib.request import Request, urlopen
 
 from polarbear.base.alone import alone
 from polarbear.base.errors import DataError
+from polarbear.base.guarded import naming
 from polarbear.data.cifar100 import places
 from polarbear.data.cifar100_official import (
     FOLDER,
@@ -263,10 +263,8 @@ def _unpack(archive: Path, folder: Path, files: Mapping[str, OfficialFile]) -> N
     with TemporaryDirectory(prefix=f".{FOLDER}-", dir=folder.parent) as temporary:
         fresh = Path(temporary) / FOLDER
         fresh.mkdir()
-        try:
+        with naming(archive, "an archive"):  # tarfile raises almost anything
             _extract(archive, fresh, files)
-        except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-            raise DataError(f"{archive} cannot be unpacked: {error}") from error
         try:
             check_files(fresh, files)
         except DataError as error:

@@ -60,7 +60,7 @@ def _remove(folder: Path, but: list[int]) -> None:
     refuse_links(folder.parent)
     for file in folder.glob("*"):
         match = OWN.fullmatch(file.name)
-        if match and int(match[1] or match[3]) not in but:
+        if match and file.is_file() and int(match[1] or match[3]) not in but:
             file.unlink()
 
 

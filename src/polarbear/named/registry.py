@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from polarbear.base.errors import (
     counted,
     unknown_name,
 )
+from polarbear.base.guarded import naming
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.source import Source
@@ -104,23 +106,26 @@ def load(
     (7, 36)
     """
     benchmark = find(name)
-    hierarchy = benchmark.hierarchy()
-    chosen = schedule or benchmark.schedule(order)
-    common: dict[str, Any] = {
-        "rule": replace(benchmark.rule, shuffle_seed=shuffle_seed),
-        "ignore": benchmark.ignore,
-        "name": benchmark.id,
-        "order": order if schedule is None else None,
-    }
-    chosen = chosen.joint() if joint else chosen
-    if leaf_train is not None and leaf_test is not None:
-        stream = Stream.build(hierarchy, chosen, leaf_train, leaf_test, **common)
-    elif leaf_train is None and leaf_test is None:
-        source = benchmark.open_source(data_root(root), hierarchy)
-        stream = Stream.from_source(source, hierarchy, chosen, **common)
-    else:
-        raise DataError("give both leaf_train and leaf_test, or neither and root=…")
-    return _in_row_order(stream, benchmark, row_order)
+    folder = benchmark.folder
+    at_home = naming(folder / "benchmark.toml", "a benchmark") if folder else nullcontext()
+    with at_home:  # whatever is wrong with a folder of your own, its file is named
+        hierarchy = benchmark.hierarchy()
+        chosen = schedule or benchmark.schedule(order)
+        common: dict[str, Any] = {
+            "rule": replace(benchmark.rule, shuffle_seed=shuffle_seed),
+            "ignore": benchmark.ignore,
+            "name": benchmark.id,
+            "order": order if schedule is None else None,
+        }
+        chosen = chosen.joint() if joint else chosen
+        if leaf_train is not None and leaf_test is not None:
+            stream = Stream.build(hierarchy, chosen, leaf_train, leaf_test, **common)
+        elif leaf_train is None and leaf_test is None:
+            source = benchmark.open_source(data_root(root), hierarchy)
+            stream = Stream.from_source(source, hierarchy, chosen, **common)
+        else:
+            raise DataError("give both leaf_train and leaf_test, or neither and root=…")
+        return _in_row_order(stream, benchmark, row_order)
 
 
 def find(name: str | Path) -> Benchmark:

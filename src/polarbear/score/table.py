@@ -9,6 +9,7 @@ import numpy as np
 
 from polarbear.base.arrays import Floats, frozen
 from polarbear.base.errors import DataError
+from polarbear.base.guarded import parse_json
 from polarbear.score.catalogue import score_names
 from polarbear.score.record import BY_TASK, ScoreRecord
 
@@ -113,15 +114,15 @@ class ScoreTable:
     def from_json(cls, text: str) -> "ScoreTable":
         """Read what :meth:`to_json` gave."""
         try:
-            content = json.loads(text)
+            content = parse_json(text)
             scores, by_task = _arrays(content["scores"]), _arrays(content["by_task"])
             about = (content["name"], content["order"], content["split"])
-        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            return cls(*about, scores, by_task)
+        except Exception as error:  # there are as many kinds as ways to damage a text
             raise DataError(
                 f"this is not a score table ({type(error).__name__}: {error}): it has the keys "
                 "name, order, split, scores and by_task, as ScoreTable.to_json writes them"
             ) from error
-        return cls(*about, scores, by_task)
 
 
 def mean(values: Floats) -> float:

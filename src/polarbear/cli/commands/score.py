@@ -10,6 +10,7 @@ from tyro.conf import arg
 
 from polarbear.base.arrays import Floats
 from polarbear.base.errors import PredictionError
+from polarbear.base.guarded import naming
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console, print_json, share
 from polarbear.cli.shared.options import Json, Root
@@ -73,7 +74,9 @@ def score(
 ) -> None:
     """Score predictions made elsewhere with the official metrics."""
     file = read_predictions(predictions)
-    name = find(_agreed(file, "benchmark", _id(benchmark), _id(file.benchmark))).id
+    with naming(file.path, "predictions", PredictionError):
+        found = _id(file.benchmark)
+    name = find(_agreed(file, "benchmark", _id(benchmark), found)).id
     stream = load(name, _agreed(file, "order", order, file.order), root)
     chosen = _agreed(file, "split", split, file.split, "test")
     scores = score_file(file, stream, chosen, threshold)
