@@ -842,8 +842,7 @@ FORMATS: tuple[Format, ...] = (
         make_official,
         "labels",
         official_read,
-        called=("train_leaf", "test_leaf"),
-        called=("/test",),
+        called=("/test", "test_leaf"),
         weight=5,
     ),
     Format(
