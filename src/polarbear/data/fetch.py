@@ -16,8 +16,8 @@ from typing import IO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from polarbear.base.alone import alone
 from polarbear.base.errors import DataError
+from polarbear.base.lock import alone
 from polarbear.data.cifar100 import places
 from polarbear.data.cifar100_official import (
     FOLDER,

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from polarbear.base.alone import alone
 from polarbear.base.errors import DataError, counted
+from polarbear.base.lock import alone
 from polarbear.benchmark.source import Source
 from polarbear.data.decode import (
     LARGEST,

@@ -25,7 +25,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any
 
 import numpy as np
@@ -35,16 +34,11 @@ from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError
 from polarbear.base.files import plain, sync_folder, write_json, write_whole
 from polarbear.base.guarded import read_npy, read_npz
+from polarbear.base.lock import take
 from polarbear.base.sealed import parsed, sealed, unsealed, without_seal
 from polarbear.score.catalogue import score_names
 from polarbear.score.table import BY_TASK, ScoreTable
 from polarbear.settings.settings import fits
-
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None
 
 log = logging.getLogger("polarbear")
 
@@ -138,21 +132,17 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Let nobody else train into this folder meanwhile; a killed process lets go by itself."""
-        if fcntl is None:
-            yield
-            return
         # A file of its own, open for writing: network file systems lock no other, and some let
         # nobody read a locked one.
         with writing(self.path):
             file = (self.path / "lock").open("ab")
         with file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunError(
-                    f"{self.path} is being trained into by this or another process: wait for its "
-                    "end, or stop it"
-                ) from error
+                if not take(file):
+                    raise RunError(
+                        f"{self.path} is being trained into by this or another process: wait for "
+                        "its end, or stop it"
+                    )
             except OSError as error:  # a file system without locks
                 log.warning("%s cannot be locked: %s", self.path, error)
             yield
@@ -170,24 +160,18 @@ class RunFolder:
     def left_empty(self) -> bool:
         """Whether a process began to train here and ended before there was anything to keep."""
         kept = ("finished.json", "epochs.jsonl", "scores.jsonl", "checkpoint")
-        if any((self.path / name).exists() for name in kept):
+        lock = self.path / "lock"
+        if any((self.path / name).exists() for name in kept) or not lock.is_file():
             return False
         try:
-            return not self.own_loop and self._let_go()
+            if self.own_loop:
+                return False
+            with lock.open("ab") as file:
+                return take(file)
         except RunError:  # of another version, which may keep other files
             return False
-
-    def _let_go(self) -> bool:
-        """Whether a process has held this folder and no longer does; where unsure, it does."""
-        lock = self.path / "lock"
-        if fcntl is None or not lock.is_file():
+        except OSError:  # there is no telling whether a process still trains
             return False
-        try:
-            with lock.open("ab") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
 
     def _remedy(self) -> str:
         """Say what can be done with a folder that holds a run."""
