@@ -22,7 +22,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError
 from polarbear.base.files import plain, sync_folder, write_json, write_whole
-from polarbear.base.guarded import read_npy, read_npz
+from polarbear.base.guarded import read_npy, read_npz, undamaged
 from polarbear.base.lock import take
 from polarbear.base.sealed import parsed, sealed, unsealed, without_seal
 from polarbear.score.catalogue import score_names
@@ -114,12 +114,13 @@ class RunFolder:
             raise RunError(f"{self.path} is no run folder: it has no manifest.json")
         with reading(file):
             content = parsed(file.read_bytes())
-            if (found := content.get("format")) not in FORMATS:
-                raise RunError(
-                    f"{self.path} is a run folder of format {found!r}; this polarbear reads "
-                    f"formats {' and '.join(map(str, FORMATS))}: use the version named in its "
-                    "manifest, or run it again"
-                )
+        if (found := content.get("format")) not in FORMATS:
+            raise RunError(
+                f"{self.path} is a run folder of format {found!r}; this polarbear reads formats "
+                f"{' and '.join(map(str, FORMATS))}: use the version named in its manifest, or run "
+                "it again"
+            )
+        with reading(file):
             manifest = without_seal(content, required=found != UNSEALED)
             _refuse_wrong_kinds(manifest)
         return manifest
@@ -414,18 +415,7 @@ def refuse_links(folder: Path) -> None:
             )
 
 
-@contextmanager
-def reading(file: Path, line: int | None = None) -> Iterator[None]:
+def reading(file: Path, line: int | None = None) -> AbstractContextManager[None]:
     """Turn whatever is wrong with a file into an error that names it."""
-    where = str(file) if line is None else f"{file}, line {line}"
-    try:
-        yield
-    except RunError:
-        raise
-    except OSError as error:
-        raise RunError(f"{where} cannot be read: {error}") from error
-    except Exception as error:  # there are as many kinds as ways to damage a file
-        told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise RunError(
-            f"{where} is damaged ({told}): put back a copy of it, or begin a new run"
-        ) from error
+    where = file if line is None else f"{file}, line {line}"
+    return undamaged(where, RunError, ": put back a copy of it, or begin a new run")

@@ -95,8 +95,7 @@ def markers(groups: Sequence[Group]) -> dict[str, str]:
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw in our style and leave the reader's own settings as they were."""
-    rc_context = _matplotlib().rc_context
-    with rc_context(dict(STYLE)):
+    with _matplotlib().rc_context(dict(STYLE)):
         yield
 
 
@@ -141,17 +140,13 @@ def save(drawing: Drawing, folder: Path, formats: Sequence[str]) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{drawing.name}.{one}" for one in formats]
     with styled():
-        _place(drawing.figure)
+        # All is placed once: it takes as long as drawing, and is the same in every format.
+        if drawing.figure.get_layout_engine() is not None:
+            drawing.figure.draw_without_rendering()
+            drawing.figure.set_layout_engine("none")
         for file, one in zip(files, formats, strict=True):
             _WRITERS[one](drawing.figure, file)
     return files
-
-
-def _place(figure: "Figure") -> None:
-    """Place everything once: it takes as long as drawing, and is the same in every format."""
-    if figure.get_layout_engine() is not None:
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
 
 
 # Each canvas is asked itself: savefig would place everything once more. No dates go into the

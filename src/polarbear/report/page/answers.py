@@ -61,7 +61,8 @@ def _about(stream: Stream, rows: Ints) -> dict[str, Any]:
 
 def _matrices(stream: Stream, methods: list[dict[str, Any] | None]) -> dict[str, Any]:
     """Return the methods and the truth with as many confusion matrices as fit."""
-    truth: Packed = [_packed(_truth(stream, after)) for after in range(len(stream))]
+    targets = [stream.test(after).targets for after in range(len(stream))]
+    truth: Packed = [_packed(confusion_rates(right, right)) for right in targets]
     there = [method for method in methods if method]
     kept = _within_budget([truth, *(method["confusion"] for method in there)])
     for method in there:
@@ -79,9 +80,11 @@ def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
         name: [None] * len(stream) for name in ("confusion", "river", "labels")
     }
     for given in _readable(run, root):
-        rates = confusion_rates(given.named, given.view.targets)
+        rates, seen = confusion_rates(given.named, given.view.targets), len(given.view.classes)
         parts["confusion"][given.after] = _packed(rates)
-        parts["river"][given.after] = _rivers(given, stream)
+        parts["river"][given.after] = [
+            _shares(given, place) if place < seen else None for place in _superclasses(stream)
+        ]
         parts["labels"][given.after] = _labels(given, rows)
     return {"seed": run.seed, **parts}
 
@@ -92,11 +95,6 @@ def _readable(run: Run, root: Root) -> Iterator[Answers]:
             yield answers(run, after, root)
         except (DataError, OSError, KeyError, ValueError, BadZipFile) as error:
             log.warning("%s: predictions after task %d left out: %s", run.path, after, error)
-
-
-def _truth(stream: Stream, after: int) -> Floats:
-    targets = stream.test(after).targets
-    return confusion_rates(targets, targets)
 
 
 def _packed(rates: Floats) -> str:
@@ -131,12 +129,6 @@ def _superclasses(stream: Stream) -> list[int]:
     """Return the places of the classes with others below them."""
     inner = set(stream.hierarchy.superclasses)
     return [place for place, name in enumerate(stream.classes) if name in inner]
-
-
-def _rivers(given: Answers, stream: Stream) -> list[list[int] | None]:
-    """Return each superclass's :func:`_shares`, None before it arrives."""
-    seen = len(given.view.classes)
-    return [_shares(given, place) if place < seen else None for place in _superclasses(stream)]
 
 
 def _shares(given: Answers, place: int) -> list[int] | None:
