@@ -253,7 +253,12 @@ class RunFolder:
         fifth of an epoch on a fast GPU.
         """
         with writing(self.path):
-            sizes = {name: _settled_size(self.path / f"{name}.jsonl") for name in LINE_FILES}
+            sizes = dict.fromkeys(LINE_FILES, 0)
+            for name in LINE_FILES:
+                if (file := self.path / f"{name}.jsonl").exists():
+                    with file.open("ab") as opened:
+                        os.fsync(opened.fileno())
+                        sizes[name] = opened.tell()
             sync_folder(self.path)
         return sizes
 
@@ -373,14 +378,6 @@ def _cut_torn_line(file: IO[bytes]) -> None:
         if file.read() != b"\n":
             file.seek(0)
             file.truncate(file.read().rfind(b"\n") + 1)
-
-
-def _settled_size(file: Path) -> int:
-    if not file.exists():
-        return 0
-    with file.open("ab") as opened:
-        os.fsync(opened.fileno())
-        return opened.tell()
 
 
 def find_runs(root: str | Path) -> Iterator[RunFolder]:

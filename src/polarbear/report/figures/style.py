@@ -132,6 +132,20 @@ def new_axes(width: float, height: float) -> "tuple[Figure, Axes]":
     return figure, figure.add_subplot()
 
 
+def new_panels(count: int, columns: int, rest: float, each: float) -> "tuple[Figure, np.ndarray]":
+    """Return a page's width of panels with the same axes, in at most so many columns.
+
+    A row of them is ``each`` inches high, all around them ``rest``.
+    """
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = new_figure(PAGE, rest + each * rows)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in grid.flat[count:]:
+        axes.set_visible(False)
+    return figure, grid
+
+
 def save(drawing: Drawing, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write a figure in each format; give the files."""
     for one in formats:

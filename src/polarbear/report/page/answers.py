@@ -17,7 +17,7 @@ import numpy as np
 from polarbear.base.arrays import Floats, Ints
 from polarbear.base.errors import DataError, PolarbearError
 from polarbear.benchmark.stream import Stream
-from polarbear.report.figures.river import KINDS, kinds_of
+from polarbear.report.figures.river import KINDS, shares_of
 from polarbear.report.page.images import pick_rows, picture_data
 from polarbear.report.read.answers import Answers, answers, comparable_runs, stream_of
 from polarbear.report.read.groups import Run, Runs
@@ -132,20 +132,12 @@ def _superclasses(stream: Stream) -> list[int]:
 
 
 def _shares(given: Answers, place: int) -> list[int] | None:
-    """Return the shares of a superclass's images of each kind and, last, of those given its label.
-
-    In thousandths; None where it has no images.
-    """
-    tree, view = given.hierarchy, given.view
-    mine = view.label_table[:, place][view.leaf]
-    if not mine.any():
+    """Return a superclass's :func:`shares_of` in thousandths; None where it has no images."""
+    view = given.view
+    if not view.label_table[:, place][view.leaf].any():
         return None
-    seen = np.array([tree.index(name) for name in view.classes])
-    to_come = ~np.isin(view.leaf[mine], seen)
-    family = tree.closure[seen, seen[place]]
-    named, targets = given.named[mine], view.label_table[view.leaf[mine]]
-    kinds = kinds_of(named, targets, family, place, to_come).mean(axis=1)
-    return [round(1000 * float(share)) for share in (*kinds, named[:, place].mean())]
+    kinds, above = shares_of(given, view.classes[place])
+    return [round(1000 * float(share)) for share in (*kinds, above)]
 
 
 def _labels(given: Answers, rows: Ints) -> list[list[int] | None]:
