@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from polarbear.base.errors import DataError, install_line
+from polarbear.base.files import file_digest
 from polarbear.data import cifar100
 from polarbear.data.cifar100 import (
     CIFAR100_LEAVES,
@@ -23,7 +24,6 @@ from polarbear.data.cifar100 import (
     from_parquet,
     open_cifar100,
 )
-from polarbear.data.cifar100_official import file_digest
 
 
 @pytest.fixture(scope="module")

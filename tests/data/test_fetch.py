@@ -290,7 +290,7 @@ def test_several_processes_at_once_download_once(site, target, begun):
 
 def test_a_killed_process_leaves_a_lock_that_holds_nobody_up(site, target):
     leave_part(target, CONTENT[:1000])
-    code = "import os, sys, pathlib, signal\nfrom polarbear.base.alone import alone\n"
+    code = "import os, sys, pathlib, signal\nfrom polarbear.base.lock import alone\n"
     code += "with alone(pathlib.Path(sys.argv[1]), wait=True): os.kill(os.getpid(), signal.SIGKILL)"
     ended = subprocess.run([sys.executable, "-c", code, target], check=False)
     assert ended.returncode == -signal.SIGKILL

@@ -3,6 +3,7 @@ import json
 import math
 import os
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,16 @@ def test_what_a_crash_in_the_first_step_left_is_taken_over(folder: RunFolder) ->
     assert folder.left_empty()
     RunFolder.create(folder.path, {"settings": {"seed": 2}})
     assert folder.manifest()["settings"] == {"seed": 2}
+
+
+def test_where_filelock_is_not_installed_a_run_is_warned_and_not_taken_over(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "filelock", None)
+    with folder.held():
+        pass
+    assert f"{folder.path} cannot be locked: filelock 3.30 or later is not installed" in caplog.text
+    assert not folder.left_empty()
 
 
 @pytest.mark.parametrize("kept", ["epochs.jsonl", "scores.jsonl", "finished.json", "checkpoint/1"])

@@ -75,8 +75,10 @@ class StreamScenario(_BaseScenario):
         """Return the task set of a task, or of several tasks together."""
         numbers = range(len(self))[task_index]
         parts = [numbers] if isinstance(numbers, int) else list(numbers)
-        arrays = [self._arrays(number) for number in parts]
-        x, y, t = (np.concatenate(column) for column in zip(*arrays, strict=True))
+        classes = len(self.stream.classes)
+        samples = [Samples.of(self.stream, self._view(number), classes)[:] for number in parts]
+        x, y = (np.concatenate(column) for column in zip(*samples, strict=True))
+        t = np.repeat(parts, [len(images) for images, _ in samples])
         return ViewTaskSet(x, y, t, self.trsf, None)
 
     @property
@@ -99,11 +101,6 @@ class StreamScenario(_BaseScenario):
             return self.stream.test(after=number)
         view: View = getattr(self.stream[number], self.split)
         return view
-
-    def _arrays(self, number: int) -> tuple[Any, Any, Any]:
-        samples = Samples.of(self.stream, self._view(number), len(self.stream.classes))
-        images, labels = samples[:]
-        return images, labels, np.full(len(samples), number)
 
     def _setup(self, nb_tasks: int) -> int:
         return nb_tasks

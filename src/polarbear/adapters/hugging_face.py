@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from polarbear.adapters.samples import Samples
-from polarbear.base.arrays import Pixels
 from polarbear.benchmark.source import Images
 from polarbear.benchmark.stream import Stream, View
 from polarbear.data.decode import LazyImages
@@ -67,12 +66,8 @@ def embedded(stream: Stream, view: View) -> Any:
 def _encoded(images: Images, row: int) -> bytes:
     if isinstance(images, LazyImages) and images.size is None:
         return images.files.encoded(row)
-    return _as_bmp(images[row])
-
-
-def _as_bmp(pixels: Pixels) -> bytes:
     from PIL import Image
 
     out = BytesIO()
-    Image.fromarray(pixels).save(out, "BMP")
+    Image.fromarray(images[row]).save(out, "BMP")
     return out.getvalue()

@@ -46,7 +46,8 @@ class PwJaccard(Metric):
                 f"predictions are {tuple(preds.shape)} and targets {tuple(target.shape)}: "
                 "both must be (images, classes), for the same images and classes"
             )
-        named, true = self._named(preds), target > 0
+        named = preds > (self.threshold if preds.is_floating_point() else 0)
+        true = target > 0
         both, union = (named & true).sum(dim=1).double(), (named | true).sum(dim=1).double()
         of_named = named.sum(dim=1).double()
         # Where nothing is named, both is 0: any divisor gives the score 0.
@@ -57,6 +58,3 @@ class PwJaccard(Metric):
     def compute(self) -> Tensor:
         """Return the mean score."""
         return self.total / self.images
-
-    def _named(self, preds: Tensor) -> Tensor:
-        return preds > self.threshold if preds.is_floating_point() else preds > 0

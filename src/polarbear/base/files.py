@@ -1,9 +1,11 @@
 """Files written whole: there with all their bytes or not at all, even if the machine stops."""
 
 import errno
+import hashlib
 import json
 import math
 import os
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,14 +13,21 @@ from typing import Any, BinaryIO
 import numpy as np
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def write_whole(
+    path: Path, write: Callable[[BinaryIO], object], *, many_writers: bool = False
+) -> None:
     """Write a file so that it is there whole or not at all, even if the machine stops.
 
-    It is on the disk, and so is its name, when this comes back.
+    It is on the disk, and so is its name, when this comes back. Where there are ``many_writers``,
+    several processes may write it at once.
     """
-    _make_folder(path.parent)
+    missing = [one for one in path.parents if not one.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        sync_folder(made.parent)
     # Not tempfile: its files are the owner's alone, and a run folder is often a group's.
-    temporary = path.with_name(f".{path.name}.part")
+    writer = f"-{secrets.token_hex(4)}" if many_writers else ""
+    temporary = path.with_name(f".{path.name}{writer}.part")
     temporary.unlink(missing_ok=True)  # what a killed process left, or a link
     try:
         with temporary.open("xb") as file:
@@ -30,13 +39,6 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def _make_folder(folder: Path) -> None:
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for made in missing:
-        sync_folder(made.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -54,10 +56,16 @@ def sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any], *, many_writers: bool = False) -> None:
     """Write JSON whole or not at all."""
     text = json.dumps(plain(content), indent=1, allow_nan=False) + "\n"
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_whole(path, lambda file: file.write(text.encode()), many_writers=many_writers)
+
+
+def file_digest(path: Path, algorithm: str) -> str:
+    """Return the hexadecimal digest of a file."""
+    with path.open("rb", buffering=0) as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def plain(value: Any) -> Any:

@@ -43,6 +43,23 @@ def naming(
 
 
 @contextmanager
+def undamaged(
+    where: str | Path, error: Refusal = PolarbearError, remedy: str = ""
+) -> Iterator[None]:
+    """Make whatever is raised while a run's own files are read one ``error`` that names them."""
+    try:
+        yield
+    except OSError as failure:
+        raise error(f"{where} cannot be read: {failure}") from failure
+    except Exception as damage:  # there are as many kinds as ways to damage a file
+        if isinstance(damage, error) and str(where) in str(damage):
+            raise
+        known = isinstance(damage, ValueError)
+        told = str(damage) if known else f"{type(damage).__name__}: {damage}"
+        raise error(f"{where} is damaged ({told}){remedy}") from damage
+
+
+@contextmanager
 def opened(
     path: str | Path, what: str, error: Refusal = DataError, remedy: str = "Is it complete?"
 ) -> Iterator[BinaryIO]:

@@ -34,16 +34,13 @@ def _on_ctrl_c() -> object:
 
 
 def _leave(*_: object) -> None:
-    if not _is_worker():  # its program says it
+    processes = sys.modules.get("multiprocessing.process")
+    is_worker = processes is not None and processes.parent_process() is not None
+    if not is_worker:  # its program says it
         with suppress(OSError):  # closed, or a terminal that is gone
             # A progress display has hidden the cursor and stands at its line.
             os.write(2, b"\n\x1b[?25h" * os.isatty(2) + b"polarbear: stopped\n")
     os._exit(STOPPED)
-
-
-def _is_worker() -> bool:
-    processes = sys.modules.get("multiprocessing.process")
-    return processes is not None and processes.parent_process() is not None
 
 
 def _unwind(*_: object) -> None:

@@ -3,13 +3,12 @@
 A note that cannot be read or written is no error.
 """
 
-import json
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
 from polarbear.base.errors import DataError
+from polarbear.base.files import write_json
 from polarbear.base.guarded import read_json
 
 
@@ -29,11 +28,8 @@ def read_notes(name: str) -> dict[str, Any]:
 def write_note(name: str, key: str, value: Any) -> None:
     """Add a note, or replace the one of its key."""
     try:
-        file = cache_folder() / f"{name}.json"
-        # A name of its own for each writer: several processes may find out the same at once.
-        part = file.with_name(f".{name}-{secrets.token_hex(4)}.part")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(read_notes(name) | {key: value}, indent=1), encoding="utf-8")
-        part.replace(file)
+        # Several processes may find out the same at once.
+        notes = read_notes(name) | {key: value}
+        write_json(cache_folder() / f"{name}.json", notes, many_writers=True)
     except (OSError, RuntimeError):
         return

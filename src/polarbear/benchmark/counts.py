@@ -8,7 +8,7 @@ import numpy as np
 
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
-from polarbear.benchmark.stream import Stream, Task, View
+from polarbear.benchmark.stream import Stream, Task
 
 Labelled = tuple[int | None, int | None]
 
@@ -185,15 +185,12 @@ def _count_splits(stream: Stream, tasks: tuple[TaskSize, ...]) -> SplitSizes:
 
 def _labelled(task: Task) -> list[Labelled]:
     """Return the images with the label of each of the task's classes: training, validation."""
-    return list(
-        zip(*(_label_counts(view, task.new) for view in (task.train, task.valid)), strict=True)
-    )
-
-
-def _label_counts(view: View, columns: slice) -> list[int]:
-    # By way of the leaves: a label matrix of ImageNet's images would be large.
-    images = np.bincount(view.leaf, minlength=len(view.label_table))
-    return [int(n) for n in images @ view.label_table[:, columns]]
+    counts = []
+    for view in (task.train, task.valid):
+        # By way of the leaves: a label matrix of ImageNet's images would be large.
+        images = np.bincount(view.leaf, minlength=len(view.label_table))
+        counts.append((images @ view.label_table[:, task.new]).tolist())
+    return list(zip(*counts, strict=True))
 
 
 def _class_sizes(

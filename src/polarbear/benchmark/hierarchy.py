@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -209,18 +209,15 @@ def _refuse_bad_parents(names: tuple[str, ...], parents: tuple[int, ...]) -> Non
         path: dict[int, None] = {}
         while i not in level:
             if i in path:
-                _refuse_cycle([names[k] for k in path][list(path).index(i) :])
+                circle = [names[k] for k in path][list(path).index(i) :]
+                more = [f"… ({len(circle)} classes)"] if len(circle) > 20 else []
+                shown = " → ".join([*circle[:20], *more, circle[0]])
+                raise HierarchyError(f"a cycle: {shown}. A class cannot lie above itself")
             path[i] = None
             i = parents[i]
         for place, below in enumerate(reversed(path), start=1):
             level[below] = level[i] + place
     _refuse_too_deep(max(level.values()))
-
-
-def _refuse_cycle(names: list[str]) -> NoReturn:
-    more = [f"… ({len(names)} classes)"] if len(names) > 20 else []
-    circle = " → ".join([*names[:20], *more, names[0]])
-    raise HierarchyError(f"a cycle: {circle}. A class cannot lie above itself")
 
 
 def _refuse_too_deep(levels: int) -> None:

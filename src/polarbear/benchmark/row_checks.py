@@ -139,7 +139,9 @@ def check_labels(stream: Stream) -> Iterator[Finding]:
     role = np.zeros(len(stream.train_leaf), dtype=np.uint8)
     for task in stream:
         yield from _task_labels(task, truth)
-        for split, view in _complete_views(stream, task.index).items():
+        complete = {"test": stream.test, "post-task validation": stream.post_valid}
+        for split, view_after in complete.items():
+            view = view_after(task.index)
             if not np.array_equal(view.targets, truth[:, : len(task.seen)][view.leaf]):
                 yield error(
                     f"after task {task.index}, {split} labels are not all labels among the classes "
@@ -160,10 +162,6 @@ def _labels_of_leaves(stream: Stream) -> Bools:
         labels = [column[name] for name in stream.hierarchy.labels_of(leaf) if name in column]
         truth[stream.hierarchy.index(leaf), labels] = True
     return truth
-
-
-def _complete_views(stream: Stream, after: int) -> dict[str, View]:
-    return {"test": stream.test(after), "post-task validation": stream.post_valid(after)}
 
 
 def _task_labels(task: Task, truth: Bools) -> Iterator[Finding]:

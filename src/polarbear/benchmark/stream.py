@@ -233,22 +233,19 @@ class Stream(Sequence[Task]):
         return self.source.images(split)
 
     def _complete(self, split: str, after: int, task: int | None) -> View:
-        self._check_moment(after, task)
+        if not 0 <= after < len(self):
+            raise ScheduleError(f"after={after}: tasks are 0 to {len(self) - 1}")
+        if task is not None and not 0 <= task <= after:
+            raise ScheduleError(f"task={task}: after task {after}, tasks 0 to {after} have come")
         tasks = range(after + 1) if task is None else range(task, task + 1)
         file: SplitName = "test" if split == "test" else "train"
         if split in ("train", "valid"):
             rows = _union([self._task_rows[split][i] for i in tasks])
         else:
             wanted = np.any(self._leaf_in_task[list(tasks)], axis=0)
-            rows = self._all_rows(split)
+            rows = np.arange(len(self.test_leaf)) if split == "test" else self._post_rows
             rows = rows[wanted[self._leaf(file)[rows]]]
         return self._view(file, rows, self._label_table(after), self.schedule.seen(after))
-
-    def _check_moment(self, after: int, task: int | None) -> None:
-        if not 0 <= after < len(self):
-            raise ScheduleError(f"after={after}: tasks are 0 to {len(self) - 1}")
-        if task is not None and not 0 <= task <= after:
-            raise ScheduleError(f"task={task}: after task {after}, tasks 0 to {after} have come")
 
     def _view(self, file: SplitName, rows: Ints, table: Bools, seen: tuple[str, ...]) -> View:
         return View(file, frozen(rows), frozen(self._leaf(file)[rows]), table, seen)
@@ -291,9 +288,6 @@ class Stream(Sequence[Task]):
             columns = [self.hierarchy.index(name) for name in task]
             belongs[index, :-1] = self.hierarchy.closure[:, columns].any(axis=1)
         return belongs
-
-    def _all_rows(self, split: str) -> Ints:
-        return np.arange(len(self.test_leaf)) if split == "test" else self._post_rows
 
     @cached_property
     def _post_rows(self) -> Ints:

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,22 +54,15 @@ def open_cifar100(root: str | Path, *, verify: bool = True) -> Source:
     for folder in _parquet_folders(root):
         if any(folder.glob("train-*.parquet")) or any(folder.glob("test-*.parquet")):
             return from_parquet(folder)
-    raise DataError(_nothing_found(root))
+    there = f"{root} holds no CIFAR-100" if root.exists() else f"the folder {root} does not exist"
+    raise DataError(
+        f"{there}. Looked for: {places(root)}. "
+        f"To get the official files: polarbear fetch cifar100 --root {root}"
+    )
 
 
 def _parquet_folders(root: Path) -> tuple[Path, ...]:
     return root, root / "data", root / "cifar100"
-
-
-def _nothing_found(root: Path) -> str:
-    if not root.exists():
-        found = f"the folder {root} does not exist"
-    else:
-        found = f"{root} holds no CIFAR-100"
-    return (
-        f"{found}. Looked for: {places(root)}. "
-        f"To get the official files: polarbear fetch cifar100 --root {root}"
-    )
 
 
 def places(root: Path) -> str:
@@ -130,31 +122,23 @@ def _read_parquet(path: Path) -> tuple[Pixels, NDArray[Any]]:
             f"to read {path}, pyarrow and Pillow are needed: {install_line('parquet')}"
         ) from error
     with opened(path, "parquet") as content, pq.ParquetFile(content) as file:
-        _check_columns(path, file.schema_arrow)
+        columns = file.schema_arrow.names
+        if missing := {"img", "fine_label"} - set(columns):
+            raise DataError(
+                f"{path} lacks the column {' and '.join(sorted(missing))}; "
+                f"it has {', '.join(columns)}"
+            )
         labels = file.read(["fine_label"]).column(0).to_numpy()
         # As many as there are labels: the number of rows is only what the file says of itself.
         images = np.empty((len(labels), 32, 32, 3), np.uint8)
         row = -1
-        for row, encoded in enumerate(_column(file, "img")):
+        # 1,000 rows at a time: the encoded images of the whole file would take 120 MB.
+        batches = (batch.column(0) for batch in file.iter_batches(1000, columns=["img"]))
+        for row, encoded in enumerate(one for batch in batches for one in batch.to_pylist()):
             images[row] = _decode(encoded, f"{path}, row {row}")
         if row + 1 != len(labels):
             raise DataError(f"{path} has {len(labels)} labels but {row + 1} images")
     return images, labels
-
-
-def _check_columns(path: Path, schema: Any) -> None:
-    missing = {"img", "fine_label"} - set(schema.names)
-    if missing:
-        raise DataError(
-            f"{path} lacks the column {' and '.join(sorted(missing))}; "
-            f"it has {', '.join(schema.names)}"
-        )
-
-
-def _column(file: Any, name: str) -> Iterator[Any]:
-    # 1,000 rows at a time: the encoded images of the whole file would take 120 MB.
-    for batch in file.iter_batches(1000, columns=[name]):
-        yield from batch.column(0).to_pylist()
 
 
 def _decode(encoded: Any, where: str) -> Pixels:

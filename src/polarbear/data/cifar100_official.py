@@ -1,6 +1,5 @@
 """The official CIFAR-100 files, read in place and without a pickle: every byte of them is known."""
 
-import hashlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from polarbear.base.arrays import Ints, Pixels, frozen
 from polarbear.base.errors import DataError
+from polarbear.base.files import file_digest
 from polarbear.benchmark.source import Source
 from polarbear.data.verified import remember_verified, was_verified
 
@@ -174,7 +174,12 @@ def check_files(
     # instructions for it (the training file takes 0.09 s, md5 0.23 s). hashlib lets go of the
     # interpreter lock, so the files go side by side; read, not mapped, they add no memory.
     def check(name: str) -> None:
-        _check_content(folder / name, files[name])
+        path, expected = folder / name, files[name]
+        if file_digest(path, "sha256") != expected.sha256:
+            raise DataError(
+                f"{path} is altered: its md5 is {file_digest(path, 'md5')}, "
+                f"that of the official file {expected.md5}. {_remedy(path)}"
+            )
 
     with ThreadPoolExecutor(len(unknown)) as pool:
         list(pool.map(check, unknown))
@@ -194,23 +199,9 @@ def _check_size(path: Path, expected: OfficialFile) -> None:
         )
 
 
-def _check_content(path: Path, expected: OfficialFile) -> None:
-    if file_digest(path, "sha256") != expected.sha256:
-        raise DataError(
-            f"{path} is altered: its md5 is {file_digest(path, 'md5')}, "
-            f"that of the official file {expected.md5}. {_remedy(path)}"
-        )
-
-
 def _remedy(path: Path) -> str:
     root = path.parent.parent if path.parent.name == FOLDER else path.parent
     return f"To get it again: polarbear fetch cifar100 --root {root}"
-
-
-def file_digest(path: Path, algorithm: str) -> str:
-    """Return the hexadecimal digest of a file."""
-    with path.open("rb", buffering=0) as file:
-        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def _official_labels(path: Path, layout: OfficialFile) -> Ints:

@@ -8,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from polarbear.base.arrays import Ints, Pixels
 from polarbear.base.errors import DataError, install_line
+from polarbear.base.guarded import naming
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -150,19 +151,9 @@ def decode(encoded: bytes, where: str, size: int | None = None) -> Pixels:
         return np.array(image)
 
 
-@contextmanager
-def reading(where: str) -> Iterator[None]:
+def reading(where: str) -> AbstractContextManager[None]:
     """Turn whatever goes wrong with one image into an error that names it."""
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
-        # On damaged files Pillow raises OSError, SyntaxError, ValueError, struct.error and others.
-        raise DataError(
-            f"{where} cannot be read as an image: {error or type(error).__name__}. "
-            "Replace the file by a whole copy, or remove it"
-        ) from error
+    return naming(where, "an image", remedy="Replace the file by a whole copy, or remove it")
 
 
 def open_image(encoded: bytes) -> "Image":

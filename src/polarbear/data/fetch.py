@@ -7,25 +7,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
-from typing import IO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from polarbear.base.alone import alone
 from polarbear.base.errors import DataError
+from polarbear.base.files import file_digest, write_whole
 from polarbear.base.guarded import naming
+from polarbear.base.lock import alone
 from polarbear.data.cifar100 import places
-from polarbear.data.cifar100_official import (
-    FOLDER,
-    OFFICIAL,
-    OfficialFile,
-    check_files,
-    file_digest,
-)
+from polarbear.data.cifar100_official import FOLDER, OFFICIAL, OfficialFile, check_files
 
 log = logging.getLogger("polarbear")
 
@@ -236,7 +231,11 @@ def fetch_cifar100(
                 pause=pause,
             )
         except DataError as error:
-            raise DataError(f"{error}. {_by_hand(archive)}") from error
+            raise DataError(
+                f"{error}. By hand: download {CIFAR100_URL} elsewhere, save it as {archive} and "
+                "run this again; or bring the data in any form that is read: "
+                f"{places(archive.parent)}"
+            ) from error
         _unpack(archive, folder, files)
         if not found:
             archive.unlink()
@@ -248,14 +247,6 @@ def _complete(folder: Path, files: Mapping[str, OfficialFile]) -> bool:
         check_files(folder, files)
         return True
     return False
-
-
-def _by_hand(archive: Path) -> str:
-    """Say how CIFAR-100 gets to a machine that cannot download it."""
-    return (
-        f"By hand: download {CIFAR100_URL} elsewhere, save it as {archive} and run this again; or "
-        f"bring the data in any form that is read: {places(archive.parent)}"
-    )
 
 
 def _unpack(archive: Path, folder: Path, files: Mapping[str, OfficialFile]) -> None:
@@ -280,14 +271,8 @@ def _extract(archive: Path, fresh: Path, files: Mapping[str, OfficialFile]) -> N
             if name not in files or not info.isreg() or info.size != files[name].size:
                 continue
             if source := tar.extractfile(info):
-                _write(source, fresh / name)
-
-
-def _write(source: IO[bytes], target: Path) -> None:
-    with source, target.open("wb") as file:
-        copyfileobj(source, file, BLOCK)
-        file.flush()
-        os.fsync(file.fileno())
+                with source:
+                    write_whole(fresh / name, partial(copyfileobj, source, length=BLOCK))
 
 
 def _put_in_place(fresh: Path, folder: Path) -> None:

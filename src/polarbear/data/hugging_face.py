@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from polarbear.base.arrays import Ints, frozen
+from polarbear.base.arrays import frozen
 from polarbear.base.errors import DataError, unknown_name
 from polarbear.base.missing import missing
 from polarbear.benchmark.source import Images, Source
@@ -36,7 +36,10 @@ def source(
     images = [LazyImages(DatasetFiles.of(part, image), size) for part in (train, test)]
     shown: list[Images] = [frozen(part[:]) for part in images] if in_memory else [*images]
     checksum = f"datasets={train._fingerprint},{test._fingerprint}"
-    leaf = [_numbers(part, label) for part in (train, test)]
+    leaf = [
+        frozen(np.asarray(part.with_format("numpy")[label][:], dtype=np.intp))
+        for part in (train, test)
+    ]
     return Source(leaves, shown[0], leaf[0], shown[1], leaf[1], "datasets", checksum)
 
 
@@ -83,10 +86,6 @@ def _leaves(part: Any, label: str) -> tuple[str, ...]:
             f"dataset.class_encode_column({label!r}) makes one"
         )
     return tuple(part.features[label].names)
-
-
-def _numbers(part: Any, label: str) -> Ints:
-    return frozen(np.asarray(part.with_format("numpy")[label][:], dtype=np.intp))
 
 
 def _refuse_unknown(part: Any, column: str) -> None:

@@ -47,7 +47,11 @@ def open_imagenet(
         )
     if is_packed(root):
         source = open_packed(root, size=size, workers=workers)
-        refuse_wrong_classes(_classes_by_split(source), hierarchy, ignore)
+        found = {
+            f"{source.origin} ({split})": [source.leaves[i] for i in np.unique(leaf)]
+            for split, leaf in (("train", source.train_leaf), ("val", source.test_leaf))
+        }
+        refuse_wrong_classes(found, hierarchy, ignore)
     else:
         _refuse_absent(Path(root))
         source = open_folders(
@@ -98,10 +102,3 @@ def reference_file_order(leaf: Ints, sequence: Sequence[int], hierarchy: Hierarc
     sorted_rows = np.argsort(by_name[leaf], kind="stable")
     line_up = np.argsort(by_sequence[leaf[sorted_rows]], kind="stable")
     return frozen(sorted_rows[line_up[line_up]])
-
-
-def _classes_by_split(source: Source) -> dict[str, list[str]]:
-    return {
-        f"{source.origin} ({split})": [source.leaves[i] for i in np.unique(leaf)]
-        for split, leaf in (("train", source.train_leaf), ("val", source.test_leaf))
-    }

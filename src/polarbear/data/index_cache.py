@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import os
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from polarbear.base.arrays import Ints
 from polarbear.base.errors import DataError
+from polarbear.base.files import write_whole
 from polarbear.base.guarded import naming, read_npz
 from polarbear.base.notes import cache_folder
 
@@ -71,16 +71,11 @@ def write_cache(
         "counts": counts,
         "names": np.frombuffer(names, np.uint8),
     }
-    # A name of its own for each writer: many processes may index at once.
-    part = file.with_name(f".{file.stem}-{secrets.token_hex(4)}.part")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as out:
-            np.savez(out, allow_pickle=False, **content)
-        part.replace(file)
+        write_whole(
+            file, lambda out: np.savez(out, allow_pickle=False, **content), many_writers=True
+        )
     except OSError as error:
-        if part.exists():
-            part.unlink()
         log.warning("the index could not be kept in %s: %s", file, error)
 
 

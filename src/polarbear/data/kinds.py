@@ -57,23 +57,18 @@ class Data:
 
 
 def _kind_of_folder(folder: Path) -> str:
+    """Tell a folder's kind; of one that is no data but holds a file that may be, say so."""
     if (folder / "dataset_dict.json").is_file():
         return "hugging-face"
-    if not (folder / "train").is_dir():
-        _refuse_folder_around(folder, ("*.npz", "*.csv"))
-    return "folders"
-
-
-def _refuse_folder_around(folder: Path, patterns: tuple[str, ...]) -> None:
-    """Where a folder is no data but holds a file that may be, say that the file is to be given."""
-    found = sorted(file for pattern in patterns for file in folder.glob(pattern))
+    found = sorted(file for pattern in ("*.npz", "*.csv") for file in folder.glob(pattern))
     files = [file for file in found if file.name != "hierarchy.csv"]
-    if files:
+    if files and not (folder / "train").is_dir():
         raise DataError(
             f"no folder {folder / 'train'}, but {folder} holds "
             f"{', '.join(file.name for file in files)}: to use a file, give its own path, "
             f"--data {files[0]}"
         )
+    return "folders"
 
 
 def _folders(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:

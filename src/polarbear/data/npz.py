@@ -1,6 +1,5 @@
 """Images and labels as arrays in one ``.npz`` file."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from polarbear.base.arrays import Ints, frozen
 from polarbear.base.errors import DataError
+from polarbear.base.files import file_digest
 from polarbear.base.guarded import read_npz
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.labels import number_leaves
@@ -37,7 +37,7 @@ def open_npz(path: str | Path, hierarchy: Hierarchy) -> Source:
         frozen(arrays["test_images"]),
         test,
         str(path),
-        f"sha256:{_digest(path)}",
+        f"sha256:{file_digest(path, 'sha256')}",
     )
 
 
@@ -95,8 +95,3 @@ def _named(
         )
     named: NDArray[Any] = classes[labels]
     return named
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

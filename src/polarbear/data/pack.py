@@ -4,7 +4,7 @@ import hashlib
 import io
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from polarbear.base.alone import alone
 from polarbear.base.errors import DataError, counted
+from polarbear.base.files import write_whole
+from polarbear.base.lock import alone
 from polarbear.benchmark.source import Source
 from polarbear.data.decode import (
     LARGEST,
@@ -85,14 +86,10 @@ def _write(
     digest, index = _write_images(part / IMAGES, files, size, quality, workers, progress)
     index["leaf"] = np.concatenate([source.train_leaf, source.test_leaf]).astype("<i4")
     index["leaves"] = np.frombuffer(FileNames.of(source.leaves).joined, np.uint8)
-    with (part / INDEX).open("wb") as out:
-        np.savez(out, allow_pickle=False, **index)
-        _to_disk(out)
+    write_whole(part / INDEX, lambda out: np.savez(out, allow_pickle=False, **index))
     sha256 = content_checksum(digest, index)
     header = Header(len(files[0]), len(files[1]), int(index["offsets"][-1]), size, quality, sha256)
-    with (part / HEADER).open("w", encoding="utf-8") as text:
-        text.write(header.to_json())
-        _to_disk(text)
+    write_whole(part / HEADER, lambda out: out.write(header.to_json().encode()))
     if folder.exists():
         folder.rmdir()
     part.rename(folder)
@@ -136,7 +133,9 @@ def _write_images(
     offsets, shapes, names = [0], [], []
     unreadable: list[DataError] = []
     with path.open("wb") as out:
-        for done, stored in enumerate(_stored_in_order(files, size, quality, workers), start=1):
+        rows = ((split, row) for split in files for row in range(len(split)))
+        encode = partial(_stored, size=size, quality=quality)
+        for done, stored in enumerate(in_order(encode, rows, workers), start=1):
             if isinstance(stored, DataError):
                 unreadable.append(stored)
                 if len(unreadable) == MOST_UNREADABLE:
@@ -149,7 +148,8 @@ def _write_images(
             names.append(stored.name)
             if progress and (done % 64 == 0 or done == total):
                 progress(done, total)
-        _to_disk(out)
+        out.flush()
+        os.fsync(out.fileno())
     if unreadable:
         raise DataError(
             f"{counted(len(unreadable), 'image')} cannot be packed:\n"
@@ -161,13 +161,6 @@ def _write_images(
         "names": np.frombuffer(FileNames.of(names).joined, np.uint8),
     }
     return digest, index
-
-
-def _stored_in_order(
-    files: list[EncodedImages], size: int, quality: int, workers: int | None
-) -> Iterator["_Stored | DataError"]:
-    rows = ((split, row) for split in files for row in range(len(split)))
-    return in_order(partial(_stored, size=size, quality=quality), rows, workers)
 
 
 def _stored(place: tuple[EncodedImages, int], size: int, quality: int) -> "_Stored | DataError":
@@ -186,8 +179,3 @@ def _stored(place: tuple[EncodedImages, int], size: int, quality: int) -> "_Stor
             return _Stored(encoded, files.name(row), image.height, image.width)
     except DataError as error:
         return error
-
-
-def _to_disk(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())

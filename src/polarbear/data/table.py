@@ -65,7 +65,9 @@ def open_table(
         _refuse_missing_files(path, files)
         images.append(LazyImages(files, size, workers))
         leaves.append(number_leaves(str(path), [line["label"] for line in part], hierarchy))
-    checksum = f"names-sha256:{hashlib.sha256(_content(lines)).hexdigest()}"
+    # Of everything a table decides, so that another comment column changes no checksum.
+    content = "\0".join(line[name] for line in lines for name in COLUMNS)
+    checksum = f"names-sha256:{hashlib.sha256(content.encode()).hexdigest()}"
     return Source(hierarchy.leaves, images[0], leaves[0], images[1], leaves[1], str(path), checksum)
 
 
@@ -124,8 +126,3 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:  # a name that is too long, a folder that may not be entered
         return False
-
-
-def _content(lines: Iterable[Mapping[str, str]]) -> bytes:
-    """Everything a table decides, so that another comment column changes no checksum."""
-    return "\0".join(line[name] for line in lines for name in COLUMNS).encode()

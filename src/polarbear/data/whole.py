@@ -47,7 +47,10 @@ def refuse_bad_images(source: Source, progress: Progress | None = None) -> None:
             shapes.append((place, seen))
         if progress and (done % 64 == 0 or done == len(places)):
             progress(done, len(places))
-    wrong = [*_said_of_damaged(damaged, len(places)), *_said_of_sizes(shapes)]
+    wrong = [*_said_of_sizes(shapes)]
+    if damaged:
+        said = f"{len(damaged):,} of {len(places):,} images cannot be read:"
+        wrong = [said, *_listed(damaged), *wrong]
     if wrong:
         raise DataError("\n".join(wrong))
     if marks:
@@ -60,12 +63,6 @@ def _shape(place: Place) -> Shape | DataError:
         return images[row].shape[:2]
     except DataError as error:
         return error
-
-
-def _said_of_damaged(damaged: Sequence[str], of: int) -> Iterator[str]:
-    if damaged:
-        yield f"{len(damaged):,} of {of:,} images cannot be read:"
-        yield from _listed(damaged)
 
 
 def _said_of_sizes(shapes: Sequence[tuple[Place, Shape]]) -> Iterator[str]:

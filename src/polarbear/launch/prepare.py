@@ -13,7 +13,7 @@ from polarbear.base.out_of_memory import enough_memory, smaller
 from polarbear.benchmark.checks import refuse_nothing_to_learn
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.images.pixels import Pixels, place_pixels
-from polarbear.engine.images.transform import ImageTransform, find_transform, for_evaluation
+from polarbear.engine.images.transform import find_transform, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.heads import build_head
 from polarbear.engine.nets.model import Model
@@ -107,7 +107,10 @@ def reopen(
         stream = _as_trained(settings, stream)
         _refuse_other_data(began, stream)
         learner = build_learner(settings, stream, shared)
-    _warn_of_other_machine(began, learner)
+    here = {"torch": torch.__version__, "device": _device_name(learner)}
+    for what, found in here.items():
+        if found != (then := began.environment.get(what)):
+            log.warning("began with %s %s, goes on with %s: scores may differ", what, then, found)
     return Prepared(opened, stream, learner, began.threads)
 
 
@@ -120,8 +123,10 @@ def build_learner(
     options = make_options(method_class, settings.options)
     machine = Machine.of(settings)
     machine.allow_tf32()
-    prepared = find_transform(settings.preparation or _benchmark_preparation(settings))
-    backbone = build_backbone(settings.network, settings.seed, side=_side(stream, prepared))
+    prepared = find_transform(settings.preparation or find(settings.benchmark).preparation)
+    first = torch.from_numpy(np.array(stream.images("train")[:1]))
+    side = for_evaluation(first, prepared).shape[2]  # as the network gets them
+    backbone = build_backbone(settings.network, settings.seed, side=side)
     width, classes = feature_width(backbone), len(stream.classes)
     head = build_head(method_class.head, width, classes, settings.seed)
     model = Model(backbone, head)
@@ -181,16 +186,6 @@ def _as_trained(settings: Settings, stream: Stream) -> Stream:
     return replace(stream, schedule=stream.schedule.joint())
 
 
-def _side(stream: Stream, prepared: ImageTransform) -> int:
-    """Return the height of images as the network gets them."""
-    first = torch.from_numpy(np.array(stream.images("train")[:1]))
-    return for_evaluation(first, prepared).shape[2]
-
-
-def _benchmark_preparation(settings: Settings) -> str:
-    return find(settings.benchmark).preparation
-
-
 def _refuse_other_data(began: Began, stream: Stream) -> None:
     if [list(task) for task in stream.schedule.tasks] != began.classes:
         raise RunError("the class order is not the one this run began with")
@@ -200,13 +195,6 @@ def _refuse_other_data(began: Began, stream: Stream) -> None:
             f"the data are not those this run began with: checksum {found!r}, "
             f"the manifest has {began.data!r}"
         )
-
-
-def _warn_of_other_machine(began: Began, learner: Learner) -> None:
-    here = {"torch": torch.__version__, "device": _device_name(learner)}
-    for what, found in here.items():
-        if found != (then := began.environment.get(what)):
-            log.warning("began with %s %s, goes on with %s: scores may differ", what, then, found)
 
 
 def _device_name(learner: Learner) -> str:

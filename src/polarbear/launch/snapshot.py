@@ -41,7 +41,9 @@ def take_snapshot(trainer: Trainer) -> Checkpoint:
 def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     """Bring a fresh trainer to where a checkpoint was taken."""
     learner, facts = trainer.learner, checkpoint.facts
-    trainer.progress = _progress(facts["progress"])
+    progress = {k: _number(v) for k, v in facts["progress"].items() if k != "plateau"}
+    plateau = Plateau(**{k: _number(v) for k, v in facts["progress"]["plateau"].items()})
+    trainer.progress = Progress(**progress, plateau=plateau)
     memory = _group(checkpoint, "memory")
     learner.memory = ReplayMemory.from_arrays({name: t.numpy() for name, t in memory.items()})
     trainer.losses = _group(checkpoint, "losses")["epoch"].double().numpy()
@@ -81,12 +83,6 @@ def _resize(model: Model, sizes: list[int]) -> None:
 def _group(checkpoint: Checkpoint, group: str) -> dict[str, Tensor]:
     prefix = f"{group}/"
     return {k[len(prefix) :]: t for k, t in checkpoint.tensors.items() if k.startswith(prefix)}
-
-
-def _progress(facts: Mapping[str, Any]) -> Progress:
-    values = {k: _number(v) for k, v in facts.items() if k != "plateau"}
-    plateau = Plateau(**{k: _number(v) for k, v in facts["plateau"].items()})
-    return Progress(**values, plateau=plateau)
 
 
 def _number(value: Any) -> Any:

@@ -34,7 +34,9 @@ def stop_on_signal() -> Iterator[Stop]:
         stop.asked = True
         signal.signal(signal.SIGINT, second)
 
-    before = {number: signal.getsignal(number) for number in _stop_signals()}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        before[signal.SIGHUP] = signal.getsignal(signal.SIGHUP)
     ctrl_c = before[signal.SIGINT]
     second = ctrl_c if callable(ctrl_c) else signal.default_int_handler
     for number in before:
@@ -45,10 +47,3 @@ def stop_on_signal() -> Iterator[Stop]:
         for number, handler in before.items():
             # Python gives None for a handler that C code has set, and takes none.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-def _stop_signals() -> list[signal.Signals]:
-    signals = [signal.SIGTERM, signal.SIGINT]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        signals.append(signal.SIGHUP)
-    return signals

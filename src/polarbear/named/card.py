@@ -43,7 +43,7 @@ def data_card(
         + "\n".join(_tree(stream))
         + "\n```",
         "\n".join(_tasks(stream, counted)),
-        "## What the check found\n\n" + _found(findings),
+        "## What the check found\n\n" + ("\n".join(f"- {f}" for f in findings) or "Nothing odd."),
         "## To be filled in\n\n" + "\n".join(f"- {question}" for question in TO_SAY),
     )
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -102,7 +102,3 @@ def _tasks(stream: Stream, counted: Statistics) -> Iterator[str]:
 def _marked(hierarchy: Hierarchy, name: str) -> str:
     title = hierarchy.title(name).replace("|", "\\|")
     return title if hierarchy.is_leaf[hierarchy.index(name)] else f"**{title}**"
-
-
-def _found(findings: Sequence[Finding]) -> str:
-    return "\n".join(f"- {finding}" for finding in findings) or "Nothing odd."

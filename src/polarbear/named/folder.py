@@ -96,7 +96,14 @@ class Blueprint:
             "data": data,
             "split": {k: v for k, v in asdict(self.rule).items() if v is not None},
         }
-        return "\n".join(_table(name, values) for name, values in tables.items())
+        written = []
+        for name, values in tables.items():
+            # A JSON text or number is a TOML one too.
+            lines = [
+                f"{k} = {json.dumps(value, ensure_ascii=False)}" for k, value in values.items()
+            ]
+            written.append("\n".join([f"[{name}]"] * bool(name) + lines) + "\n")
+        return "\n".join(written)
 
 
 def read_benchmark(folder: str | Path) -> Benchmark:
@@ -179,12 +186,6 @@ def _orders_text(orders: Sequence[Schedule]) -> str:
         tasks = ",\n".join(f"   {json.dumps(task, ensure_ascii=False)}" for task in order.tasks)
         written.append(f"  [\n{tasks}\n  ]")
     return '{\n "orders": [\n' + ",\n".join(written) + "\n ]\n}\n"
-
-
-def _table(name: str, values: Mapping[str, Any]) -> str:
-    # A JSON text or number is a TOML one too.
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
-    return "\n".join([f"[{name}]"] * bool(name) + lines) + "\n"
 
 
 def _relative(path: Path, folder: Path) -> str:

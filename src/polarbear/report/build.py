@@ -112,7 +112,10 @@ def build_report(
     _check(runs, options, formats, only)
     parts = _parts(runs, out, options, formats, only)
     results: dict[str, Result] = {}
-    for name, result in _results(list(parts.items()), jobs, _folder(runs.benchmark)):
+    folder = None  # of a benchmark of one's own, where it is one and is here
+    with suppress(PolarbearError):
+        folder = find(runs.benchmark).folder
+    for name, result in _results(list(parts.items()), jobs, folder):
         say(name)
         results[name] = result
     made = [one for name in parts for one in results[name].made]
@@ -122,14 +125,6 @@ def build_report(
     report = Report(out, tuple(made), left_out)
     _write_contents(report, runs)
     return report
-
-
-def _folder(benchmark: str) -> Path | None:
-    """Return the folder of a benchmark of one's own, where it is one and is here."""
-    try:
-        return find(benchmark).folder
-    except PolarbearError:
-        return None
 
 
 def _results(
@@ -244,7 +239,9 @@ def _page(runs: Runs, out: Path, options: Options) -> list[Made]:
 
 def _write_contents(report: Report, runs: Runs) -> None:
     """Write an index for people and one for programs."""
-    lines = [f"# Report on {runs.benchmark}", "", *_about(runs)]
+    groups = ", ".join(f"{group.title} ({group.count})" for group in runs.groups)
+    about = f"{counted(runs.count, 'run')}, {runs.split} images: {groups}."
+    lines = [f"# Report on {runs.benchmark}", "", about, ""]
     for kind in ("page", "figure", "table"):
         lines += [_line(one, report.folder) for one in report.made if one.kind == kind]
     if report.left_out:
@@ -261,11 +258,6 @@ def _write_contents(report: Report, runs: Runs) -> None:
     }
     text = json_text(content, indent=1) + "\n"
     (report.folder / "contents.json").write_text(text, encoding="utf-8")
-
-
-def _about(runs: Runs) -> list[str]:
-    groups = ", ".join(f"{group.title} ({group.count})" for group in runs.groups)
-    return [f"{counted(runs.count, 'run')}, {runs.split} images: {groups}.", ""]
 
 
 def _line(one: Made, folder: Path) -> str:

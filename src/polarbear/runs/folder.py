@@ -22,10 +22,9 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any
 
 import numpy as np
@@ -34,17 +33,12 @@ from numpy.typing import NDArray
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError
 from polarbear.base.files import plain, sync_folder, write_json, write_whole
-from polarbear.base.guarded import read_npy, read_npz
+from polarbear.base.guarded import read_npy, read_npz, undamaged
+from polarbear.base.lock import take
 from polarbear.base.sealed import parsed, sealed, unsealed, without_seal
 from polarbear.score.record import ScoreRecord, as_number
 from polarbear.score.table import ScoreTable
 from polarbear.settings.settings import fits
-
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None
 
 log = logging.getLogger("polarbear")
 
@@ -124,12 +118,13 @@ class RunFolder:
             raise RunError(f"{self.path} is no run folder: it has no manifest.json")
         with reading(file):
             content = parsed(file.read_bytes())
-            if (found := content.get("format")) not in FORMATS:
-                raise RunError(
-                    f"{self.path} is a run folder of format {found!r}; this polarbear reads "
-                    f"formats {' and '.join(map(str, FORMATS))}: use the version named in its "
-                    "manifest, or run it again"
-                )
+        if (found := content.get("format")) not in FORMATS:
+            raise RunError(
+                f"{self.path} is a run folder of format {found!r}; this polarbear reads formats "
+                f"{' and '.join(map(str, FORMATS))}: use the version named in its manifest, or run "
+                "it again"
+            )
+        with reading(file):
             manifest = without_seal(content, required=found != UNSEALED)
             _refuse_wrong_kinds(manifest)
         return manifest
@@ -142,21 +137,17 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Let nobody else train into this folder meanwhile; a killed process lets go by itself."""
-        if fcntl is None:
-            yield
-            return
         # A file of its own, open for writing: network file systems lock no other, and some let
         # nobody read a locked one.
         with writing(self.path):
             file = (self.path / "lock").open("ab")
         with file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunError(
-                    f"{self.path} is being trained into by this or another process: wait for its "
-                    "end, or stop it"
-                ) from error
+                if not take(file):
+                    raise RunError(
+                        f"{self.path} is being trained into by this or another process: wait for "
+                        "its end, or stop it"
+                    )
             except OSError as error:  # a file system without locks
                 log.warning("%s cannot be locked: %s", self.path, error)
             yield
@@ -176,24 +167,18 @@ class RunFolder:
     def left_empty(self) -> bool:
         """Whether a process began to train here and ended before there was anything to keep."""
         kept = ("finished.json", "epochs.jsonl", "scores.jsonl", "checkpoint")
-        if any((self.path / name).exists() for name in kept):
+        lock = self.path / "lock"
+        if any((self.path / name).exists() for name in kept) or not lock.is_file():
             return False
         try:
-            return not self.own_loop and self._let_go()
+            if self.own_loop:
+                return False
+            with lock.open("ab") as file:
+                return take(file)
         except RunError:  # of another version, which may keep other files
             return False
-
-    def _let_go(self) -> bool:
-        """Whether a process has held this folder and no longer does; where unsure, it does."""
-        lock = self.path / "lock"
-        if fcntl is None or not lock.is_file():
+        except OSError:  # there is no telling whether a process still trains
             return False
-        try:
-            with lock.open("ab") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
 
     def _remedy(self) -> str:
         """Say what can be done with a folder that holds a run."""
@@ -280,7 +265,12 @@ class RunFolder:
         fifth of an epoch on a fast GPU.
         """
         with writing(self.path):
-            sizes = {name: _settled_size(self.path / f"{name}.jsonl") for name in LINE_FILES}
+            sizes = dict.fromkeys(LINE_FILES, 0)
+            for name in LINE_FILES:
+                if (file := self.path / f"{name}.jsonl").exists():
+                    with file.open("ab") as opened:
+                        os.fsync(opened.fileno())
+                        sizes[name] = opened.tell()
             sync_folder(self.path)
         return sizes
 
@@ -377,14 +367,6 @@ def _cut_torn_line(file: IO[bytes]) -> None:
             file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def _settled_size(file: Path) -> int:
-    if not file.exists():
-        return 0
-    with file.open("ab") as opened:
-        os.fsync(opened.fileno())
-        return opened.tell()
-
-
 def find_runs(root: str | Path) -> Iterator[RunFolder]:
     """Go through the run folders at or below a folder, sorted by path."""
     for manifest in sorted(Path(root).rglob("manifest.json")):
@@ -417,18 +399,7 @@ def refuse_links(folder: Path) -> None:
             )
 
 
-@contextmanager
-def reading(file: Path, line: int | None = None) -> Iterator[None]:
+def reading(file: Path, line: int | None = None) -> AbstractContextManager[None]:
     """Turn whatever is wrong with a file into an error that names it."""
-    where = str(file) if line is None else f"{file}, line {line}"
-    try:
-        yield
-    except RunError:
-        raise
-    except OSError as error:
-        raise RunError(f"{where} cannot be read: {error}") from error
-    except Exception as error:  # there are as many kinds as ways to damage a file
-        told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise RunError(
-            f"{where} is damaged ({told}): put back a copy of it, or begin a new run"
-        ) from error
+    where = file if line is None else f"{file}, line {line}"
+    return undamaged(where, RunError, ": put back a copy of it, or begin a new run")

@@ -105,7 +105,11 @@ class MLflowSink:
         self._failures = (MlflowException, OSError)
         try:
             self._client = MlflowClient(tracking_uri=uri)
-            self._experiment = self._find_experiment(experiment or settings.benchmark)
+            name = experiment or settings.benchmark
+            found = self._client.get_experiment_by_name(name)
+            self._experiment = (
+                found.experiment_id if found else self._client.create_experiment(name)
+            )
         except self._failures as error:
             raise PolarbearError(
                 f"MLflow cannot be used at {uri!r}: {error}. Give the address of a running "
@@ -150,10 +154,6 @@ class MLflowSink:
         except self._failures as error:
             self.silent = True
             log.warning("MLflow does not answer; the run goes on without it: %s", error)
-
-    def _find_experiment(self, name: str) -> str:
-        found = self._client.get_experiment_by_name(name)
-        return str(found.experiment_id if found else self._client.create_experiment(name))
 
     @cached_property
     def _run(self) -> str:

@@ -43,7 +43,10 @@ class Predictions:
         """
         # Sixteen bytes are NumPy's widest number; a wrong shape up to 64 MB is named as such below.
         most = max(1 << 26, 16 * len(view) * len(view.classes))
-        given, rows = self._arrays(after, most)
+        if after not in self.tasks:
+            raise PredictionError(_missing(self.path, [after], self.tasks))
+        arrays = _read(self.path, (f"after_{after}", f"rows_{after}"), most)
+        given, rows = arrays[f"after_{after}"], arrays.get(f"rows_{after}")
         where = f"{self.path}: after_{after}"
         _refuse_bad_shape(where, given, view)
         if threshold is None and given.dtype.kind == "f":
@@ -53,12 +56,6 @@ class Predictions:
             )
         named = as_labels(given, where) if threshold is None else above(given, threshold, where)
         return named if rows is None else named[_places(self.path, after, rows, view)]
-
-    def _arrays(self, after: int, most: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        if after not in self.tasks:
-            raise PredictionError(_missing(self.path, [after], self.tasks))
-        arrays = _read(self.path, (f"after_{after}", f"rows_{after}"), most)
-        return arrays[f"after_{after}"], arrays.get(f"rows_{after}")
 
     def refuse_gaps(self, tasks: int) -> None:
         """Refuse a file that leaves out a task before its last, or has more than so many.

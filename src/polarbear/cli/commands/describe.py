@@ -148,9 +148,7 @@ def _names_table(statistics: Statistics) -> Table:
         "task", "", title="Classes in their order of arrival (superclasses: with subclasses)"
     )
     for task in statistics.tasks:
-        table.add_row(str(task.index), ", ".join(_titled(sizes[name]) for name in task.classes))
+        shown = [sizes[name] for name in task.classes]
+        titles = (f"{s.title} ({s.subclasses})" if s.subclasses else s.title for s in shown)
+        table.add_row(str(task.index), ", ".join(titles))
     return table
-
-
-def _titled(size: ClassSize) -> str:
-    return f"{size.title} ({size.subclasses})" if size.subclasses else size.title

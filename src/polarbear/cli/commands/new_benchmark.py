@@ -12,7 +12,6 @@ from polarbear.base.findings import CheckError, Finding
 from polarbear.benchmark.checks import check_hierarchy, check_stream, refuse_nothing_to_learn
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
-from polarbear.benchmark.source import Source
 from polarbear.benchmark.split import SplitRule
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console
@@ -101,7 +100,8 @@ def new_benchmark(
 ) -> None:
     """Check data of your own, draw class orders and write a benchmark folder with a data card."""
     folder = out or Path(name)
-    _refuse_taken_name(name)
+    if name in [benchmark.name for benchmark in benchmarks()]:
+        raise PolarbearError(f"a benchmark named {name!r} exists: choose another name")
     found = Data.at(data, image_size)
     file = hierarchy or _beside(data)
     classes = Hierarchy.read(file)
@@ -109,10 +109,17 @@ def new_benchmark(
     drawn = draw_orders(classes, first=first, size=size, orders=orders, seed=seed)
     rule = SplitRule(valid=valid, post_valid=valid)
     blueprint = Blueprint(name, found, file, drawn, summary, 1, rule, preparation)
-    streams = _streams(blueprint, classes)
+    source = found.open(classes)
+    streams = [
+        Stream.from_source(
+            source, classes, schedule, rule=rule, name=blueprint.benchmark().id, order=i
+        )
+        for i, schedule in enumerate(drawn)
+    ]
     for stream in streams:
         refuse_nothing_to_learn(stream)
-    _look_at_images(streams[0].source)
+    with progress("looking at all images") as report:
+        refuse_bad_images(source, report)
     findings = _check(streams)
     sheet = contact_sheet(streams[0])
     blueprint.write(folder)
@@ -148,11 +155,6 @@ def draw_orders(
     )
 
 
-def _refuse_taken_name(name: str) -> None:
-    if name in [benchmark.name for benchmark in benchmarks()]:
-        raise PolarbearError(f"a benchmark named {name!r} exists: choose another name")
-
-
 def _beside(data: Path) -> Path:
     folder = data if data.is_dir() else data.parent
     there = [folder / name for name in ("hierarchy.toml", "hierarchy.csv")]
@@ -168,21 +170,6 @@ def _beside(data: Path) -> Path:
         f"{folder} holds no hierarchy.toml and no hierarchy.csv: write one, or say with "
         "--hierarchy FILE where it is"
     )
-
-
-def _streams(blueprint: Blueprint, hierarchy: Hierarchy) -> list[Stream]:
-    source = blueprint.data.open(hierarchy)
-    name = blueprint.benchmark().id
-    return [
-        Stream.from_source(source, hierarchy, schedule, rule=blueprint.rule, name=name, order=i)
-        for i, schedule in enumerate(blueprint.orders)
-    ]
-
-
-def _look_at_images(source: Source | None) -> None:
-    if source is not None:
-        with progress("looking at all images") as report:
-            refuse_bad_images(source, report)
 
 
 def _check(streams: Sequence[Stream]) -> tuple[Finding, ...]:

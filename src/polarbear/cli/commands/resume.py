@@ -35,10 +35,15 @@ def resume(folders: Dirs, /, *, how: OmitArgPrefixes[How] = How()) -> None:  # n
     if not folders:
         raise PolarbearError("which run? `polarbear runs` lists them: polarbear resume DIR …")
     found = list({run.path.resolve(): run for folder in folders for run in _below(folder)}.values())
-    if len(found) == 1:
-        _resume_one(found[0], how)
-    else:
+    if len(found) > 1:
         _resume_all(found, how)
+        return
+    wanted = _wanted(found[0])
+    if found[0].finished:
+        console().print(f"{found[0].path} is finished: nothing to do\n", soft_wrap=True)
+        print_outcome(console(), found[0])
+    else:
+        wanted.train(how)
 
 
 def _below(folder: Path) -> Iterator[RunFolder]:
@@ -51,15 +56,6 @@ def _below(folder: Path) -> Iterator[RunFolder]:
             f"{folder} is no run folder: it has no manifest.json, nor has a folder below it"
         )
     yield from found
-
-
-def _resume_one(run: RunFolder, how: How) -> None:
-    wanted = _wanted(run)
-    if run.finished:
-        console().print(f"{run.path} is finished: nothing to do\n", soft_wrap=True)
-        print_outcome(console(), run)
-        return
-    wanted.train(how)
 
 
 def _resume_all(found: list[RunFolder], how: How) -> None:

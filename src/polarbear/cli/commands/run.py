@@ -176,13 +176,8 @@ def _differing(there: RunFolder, settings: Settings) -> list[str]:
 
 def parse(words: Sequence[str]) -> Asked:
     """Read the words of a command: METHOD and flags."""
-    if not words or words[0].startswith("-"):
-        return _parse_without_method(words)
-    name, *rest = words
-    return _parse(name, resolve(name), rest)
-
-
-def _parse_without_method(words: Sequence[str]) -> Asked:
+    if words and not words[0].startswith("-"):
+        return _parse(words[0], resolve(words[0]), words[1:])
     if not {"-h", "--help"} & set(words):
         raise PolarbearError(
             "which method? It comes first: polarbear run METHOD …; `polarbear methods` lists them"
@@ -193,7 +188,9 @@ def _parse_without_method(words: Sequence[str]) -> Asked:
 def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> Asked:
     if _has(words, "--order") and _has(words, "--orders"):
         raise PolarbearError("--order or --orders, not both: --orders 0,3,5 takes single ones too")
-    chosen = _preset(words)
+    # The two flags that the others' defaults depend on come first.
+    known = [word for word in words if word not in ("-h", "--help")]
+    chosen, _ = tyro.cli(Preset, prog="polarbear run", args=known, return_unknown_args=True)
     defaults = settings_for(name, chosen.benchmark, chosen.preset)
     options = make_options(method, defaults.options) if method else None
     given = tyro.cli(
@@ -208,13 +205,6 @@ def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> As
 
 def _has(words: Sequence[str], flag: str) -> bool:
     return any(word.partition("=")[0] == flag for word in words)
-
-
-def _preset(words: Sequence[str]) -> Preset:
-    """Look ahead for the two flags that the others' defaults depend on."""
-    words = [word for word in words if word not in ("-h", "--help")]
-    chosen, _ = tyro.cli(Preset, prog="polarbear run", args=words, return_unknown_args=True)
-    return chosen
 
 
 def _arguments(flags: Flags, options: Any) -> type[Any]:

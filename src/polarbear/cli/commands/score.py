@@ -2,7 +2,7 @@
 
 import json as json_format
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -81,7 +81,8 @@ def score(
     chosen = _agreed(file, "split", split, file.split, "test")
     scores = score_file(file, stream, chosen, threshold)
     if json:
-        print_json(_content(scores))
+        forgetting = [None if np.isnan(x) else x for x in scores.forgetting.tolist()]
+        print_json(json_format.loads(scores.to_json()) | {"forgetting": forgetting})
     else:
         _print(console(), scores, stream, len(file.tasks), by_task=table)
 
@@ -118,13 +119,6 @@ def _agreed(
         if value is not None:
             return value
     raise PredictionError(f"{file.path} does not say which {what} it is for: add --{what}")
-
-
-def _content(scores: ScoreTable) -> dict[str, Any]:
-    content: dict[str, Any] = json_format.loads(scores.to_json())
-    return content | {
-        "forgetting": [None if np.isnan(x) else x for x in scores.forgetting.tolist()]
-    }
 
 
 def _print(

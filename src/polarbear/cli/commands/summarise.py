@@ -10,12 +10,13 @@ from tyro.conf import arg
 
 from polarbear.base.errors import DataError, PolarbearError
 from polarbear.base.files import plain, write_json
+from polarbear.base.guarded import undamaged
 from polarbear.base.names import one_line
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console
 from polarbear.cli.shared.options import Root
 from polarbear.named.registry import load
-from polarbear.report.read.runs import read_run, reading
+from polarbear.report.read.runs import read_run
 from polarbear.runs.folder import RunFolder, find_runs
 from polarbear.runs.result_file import kept_scores, result_path, summarise
 
@@ -91,7 +92,7 @@ def _write(path: Path, found: RunFolder, root: Path | None) -> bool:
 def _read(found: RunFolder, read: Callable[[], Read]) -> Read | None:
     """Return what is read of a run; a damaged one is left out, and said to be."""
     try:
-        with reading(found.path):
+        with undamaged(found.path):
             return read()
     except PolarbearError as error:
         log.warning("left out: %s", one_line(str(error)))

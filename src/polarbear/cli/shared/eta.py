@@ -27,9 +27,11 @@ class Workload:
     @classmethod
     def of(cls, trainer: "Trainer") -> "Workload":
         """Reckon what a run will look at."""
-        tasks = range(trainer.tasks)
+        from polarbear.engine.task.training_set import training_view
+
+        tasks, complete = range(trainer.tasks), trainer.learner.method.complete
         epochs = tuple(trainer.settings.epochs_of(task) for task in tasks)
-        own = _task_sizes(trainer)
+        own = tuple(len(training_view(trainer.stream, task, complete)) for task in tasks)
         images = tuple(
             size + _replayed(trainer, task, before)
             for task, size, before in zip(tasks, own, accumulate((0, *own)), strict=False)
@@ -82,13 +84,6 @@ class Pace:
 def _per_second(start: tuple[float, int], end: tuple[float, int]) -> float:
     seconds, images = end[0] - start[0], end[1] - start[1]
     return images / seconds if seconds > 0 and images > 0 else math.nan
-
-
-def _task_sizes(trainer: "Trainer") -> tuple[int, ...]:
-    from polarbear.engine.task.training_set import training_view
-
-    complete = trainer.learner.method.complete
-    return tuple(len(training_view(trainer.stream, t, complete)) for t in range(trainer.tasks))
 
 
 def _replayed(trainer: "Trainer", task: int, before: int) -> int:

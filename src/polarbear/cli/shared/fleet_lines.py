@@ -46,13 +46,9 @@ def print_outcomes(outcomes: "Mapping[str, Outcome]") -> None:
         if outcome.error is not None:
             state = f"failed: {outcome.error}"
         elif outcome.finished:
-            last = share(_last(RunFolder(Path(name))))
+            # A run that was asked for fewer tasks has no score at the end.
+            scores = RunFolder(Path(name)).table().r
+            done = scores[~np.isnan(scores)]
+            last = share(float(done[-1]) if done.size else np.nan)
         table.add_row(name, state, last)
     console().print(table)
-
-
-def _last(run: RunFolder) -> float:
-    """Return the last R_j there is; a run that was asked for fewer tasks has none at the end."""
-    scores = run.table().r
-    done = scores[~np.isnan(scores)]
-    return float(done[-1]) if done.size else np.nan

@@ -89,7 +89,11 @@ class Watch:
         self.workload = self.workload or Workload.of(trainer)
         done, total = self.workload.done(progress), self.workload.total
         self.pace.update(now, done)
-        self.display.show(_place(trainer, progress), self._numbers(progress, total), done, total)
+        # Tasks are numbered from 0 everywhere, epochs are counted.
+        epochs = trainer.settings.epochs_of(progress.task)
+        epoch = min(progress.epoch + 1, epochs)
+        place = f"task {progress.task} (0–{trainer.tasks - 1}) epoch {epoch}/{epochs}"
+        self.display.show(place, self._numbers(progress, total), done, total)
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Remember the validation score."""
@@ -127,10 +131,3 @@ def watch() -> Iterator[Watch]:
     columns = (BarColumn(bar_width=16), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=screen, transient=True) as bar:
         yield Watch(Bar(bar))
-
-
-def _place(trainer: "engine.Trainer", progress: "engine.Progress") -> str:
-    """Say where a run stands; tasks are numbered from 0 everywhere, epochs are counted."""
-    epochs = trainer.settings.epochs_of(progress.task)
-    epoch = min(progress.epoch + 1, epochs)
-    return f"task {progress.task} (0–{trainer.tasks - 1}) epoch {epoch}/{epochs}"

@@ -4,7 +4,7 @@ One that fails does not stop the others.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from polarbear.cli.shared.training import How, advice, engine, learn, sinks
 from polarbear.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from polarbear.launch.fleet import Job, Outcome
+    from polarbear.launch.fleet import Job
 
 log = logging.getLogger("polarbear")
 
@@ -105,11 +105,15 @@ def _side_by_side(wanted: Sequence[Wanted], how: How) -> list[str]:
         jobs = [_job(one, how, stack) for one in wanted]
         outcomes = run_fleet(jobs, save_every=how.save_every)
     print_outcomes(outcomes)
-    _advise(wanted, outcomes)
-    failed = [one for one in wanted if outcomes[str(one.folder)].error is not None]
+    errors = [(one, outcomes[str(one.folder)].error) for one in wanted]
+    failed = [(one, error) for one, error in errors if error is not None]
+    # Once per method, who knows more of the errors of one's own; the engine has told them.
+    hints = dict.fromkeys(advice(one.settings.method, error) for one, error in failed)
+    for hint in filter(None, hints):
+        error_console().print(hint, soft_wrap=True)
     if any(not outcome.finished and outcome.error is None for outcome in outcomes.values()):
         raise SystemExit(STOPPED)
-    return [one.name for one in failed]
+    return [one.name for one, _ in failed]
 
 
 def _job(one: Wanted, how: How, stack: ExitStack) -> "Job":
@@ -124,11 +128,3 @@ def _job(one: Wanted, how: How, stack: ExitStack) -> "Job":
         lambda shared: prepare(one.folder, root=how.root, shared=shared),
         {"recorders": (lines, *kept)},
     )
-
-
-def _advise(wanted: Sequence[Wanted], outcomes: "Mapping[str, Outcome]") -> None:
-    """Say, once a method, who knows more of the errors of one's own; the engine has told them."""
-    told = ((one.settings.method, outcomes[str(one.folder)].error) for one in wanted)
-    hints = dict.fromkeys(advice(method, error) for method, error in told if error is not None)
-    for hint in filter(None, hints):
-        error_console().print(hint, soft_wrap=True)

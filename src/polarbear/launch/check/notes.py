@@ -29,7 +29,14 @@ class Notes:
         try:
             yield
         except Exception as problem:
-            self.add(_raised(self.method, problem), place)
+            hint = ""
+            if "NoneType" in str(problem):
+                hint = (
+                    ". self.teacher is None in the first task, and always without "
+                    "wants_teacher = True"
+                )
+            line = _line(self.method, problem)
+            self.add(f"{type(problem).__name__}: {problem}{line}{hint}", place)
 
     def has(self, place: str) -> bool:
         """Whether there is a complaint of a place."""
@@ -40,14 +47,6 @@ class Notes:
         return tuple(
             error(f"{complaint} [{'; '.join(places)}]") for complaint, places in self.places.items()
         )
-
-
-def _raised(method: type[Method], problem: Exception) -> Complaint:
-    """Say what was raised and where in the method's own file."""
-    hint = ""
-    if "NoneType" in str(problem):
-        hint = ". self.teacher is None in the first task, and always without wants_teacher = True"
-    return f"{type(problem).__name__}: {problem}{_line(method, problem)}{hint}"
 
 
 def _line(method: type[Method], problem: Exception) -> str:

@@ -65,21 +65,16 @@ def _check_gradients(learner: Learner) -> Iterator[Complaint]:
     gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
     if not any(bool(g.any()) for g in gradients.values()):
         yield "no weight of self.model gets a gradient: nothing would be learnt"
+    rows = len(getattr(learner.model.head, "weight", ()))
     for name, gradient in gradients.items():
         if not gradient.isfinite().all():
             yield f"the gradient of {name} is no number"
-        if _future(learner, name, gradient).any():
+        by_class = name.startswith("head.") and gradient.dim() > 0 and len(gradient) == rows
+        if by_class and gradient[learner.method.context.seen :].any():
             yield (
                 f"{name} gets a gradient for classes of the future: use the logits (n, seen) "
                 "that self.model gives, or the rows [:self.context.seen] alone"
             )
-
-
-def _future(learner: Learner, name: str, gradient: Tensor) -> Tensor:
-    """Return the part of a gradient that belongs to classes still to come, if it has any."""
-    rows = len(getattr(learner.model.head, "weight", ()))
-    by_class = name.startswith("head.") and gradient.dim() > 0 and len(gradient) == rows
-    return gradient[learner.method.context.seen :] if by_class else gradient.new_empty(0)
 
 
 def _check_batch(batch: Batch, before: list[Tensor]) -> Iterator[Complaint]:

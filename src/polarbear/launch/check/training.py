@@ -133,7 +133,7 @@ def _check_resume(method: type[Method], options: Any, notes: Notes) -> None:
         for place, path in saved.items():
             resumed = Answers()
             again = _trainer(method, options, resumed)
-            _restore(again, path)
+            restore(again, next(checkpoint.from_newest(path))[1])
             for _ in again.steps():
                 pass
             for after, logits in resumed.after.items():
@@ -168,11 +168,6 @@ def _name(progress: Progress, last: int) -> str | None:
     if progress.task == last and not progress.begun:
         return "stopped between tasks"
     return None
-
-
-def _restore(trainer: Trainer, folder: Path) -> None:
-    _, saved = next(checkpoint.from_newest(folder))
-    restore(trainer, saved)
 
 
 def _before_task(method: type[Method], options: Any, task: int) -> Trainer:

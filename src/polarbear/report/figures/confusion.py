@@ -13,6 +13,7 @@ from polarbear.report.figures.style import CRISP, PAGE, Drawing, new_figure, sho
 from polarbear.report.options import Options, chosen_moments
 from polarbear.report.read.answers import Answers, answers, comparable_runs, note_of_absent
 from polarbear.report.read.groups import Group, Run, Runs
+from polarbear.score.metrics import confusion_rates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,11 +48,8 @@ def confusion_shares(named: Bools, targets: Bools) -> Floats:
     >>> confusion_shares(named, targets).tolist()
     [[1.0, 0.5], [1.0, 1.0]]
     """
-    # Whole numbers up to 2^24 are exact in float32, which is twice as fast.
-    counts = targets.T.astype(np.float32) @ named.astype(np.float32)
-    images = targets.sum(axis=0, dtype=np.float64)[:, None]
-    shares = np.full(counts.shape, np.nan)
-    np.divide(counts, images, out=shares, where=images > 0)
+    shares = confusion_rates(named, targets)
+    shares[~targets.any(axis=0)] = np.nan
     return shares
 
 
@@ -68,17 +66,13 @@ def confusion_full(runs: Runs, options: Options, only: Sequence[str] = ()) -> li
     """
     chosen = comparable_runs(runs)
     moments = _moments(chosen, options)
-    return [
-        _in_full(group, run, after, options)
-        for group, run in chosen
-        if not only or group.name in only
-        for after in _in_full_after(run, moments, options)
-    ]
-
-
-def _in_full_after(run: Run, moments: Sequence[int], options: Options) -> list[int]:
-    there = [after for after in moments if after in run.done]
-    return there if options.tasks else there[-1:]
+    drawings = []
+    for group, run in chosen:
+        if not only or group.name in only:
+            there = [after for after in moments if after in run.done]
+            asked = there if options.tasks else there[-1:]
+            drawings += [_in_full(group, run, after, options) for after in asked]
+    return drawings
 
 
 def _moments(chosen: Chosen, options: Options) -> tuple[int, ...]:

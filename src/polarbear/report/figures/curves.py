@@ -118,14 +118,14 @@ def legend_beside(figure: "Figure", axes: "Axes") -> None:
 
 def legend_below(figure: "Figure", panels: Iterable["Axes"]) -> None:
     """Put one legend for several panels below them."""
-    lines = {_look(line): line for axes in panels for line in _lines(axes)}
+    lines = {
+        (str(line.get_label()), str(line.get_color()), str(line.get_marker())): line
+        for axes in panels
+        for line in _lines(axes)
+    }
     handles, columns = list(lines.values()), max(1, min(4, len(lines)))
     names = _broken(handles, 120 // columns)
     figure.legend(handles, names, loc="outside lower center", ncols=columns)
-
-
-def _look(line: "Line2D") -> tuple[str, ...]:
-    return tuple(map(str, (line.get_label(), line.get_color(), line.get_marker())))
 
 
 def _broken(lines: Sequence["Line2D"], width: int) -> list[str]:

@@ -121,16 +121,11 @@ def _draw(chosen: Sequence[tuple[Group, Run]], options: Options) -> "Figure":
         for number, (_, run) in enumerate(chosen):
             tops = [LINE * (i * len(chosen) + number) for i in range(len(rows))]
             _write_column(axes, at, tops, rows, run, after, options)
-    _write_marks(axes, left)
-    axes.set(xlim=(-EDGE, width + EDGE), ylim=(height + EDGE, -HEAD - EDGE), aspect="auto")
-    return figure
-
-
-def _write_marks(axes: "Axes", left: float) -> None:
-    """Say above the columns what stands where and what the marks mean."""
     axes.text(LINE, -0.08, "carries (from task)", fontsize=6, fontweight="bold")
     for place, (text, colour) in enumerate(MARKS.items()):
         axes.text(left + 0.62 * place, -0.25, text, fontsize=6, color=colour)
+    axes.set(xlim=(-EDGE, width + EDGE), ylim=(height + EDGE, -HEAD - EDGE), aspect="auto")
+    return figure
 
 
 def _show(

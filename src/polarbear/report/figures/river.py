@@ -10,7 +10,7 @@ from polarbear.base.arrays import Bools, Floats
 from polarbear.base.errors import DataError
 from polarbear.benchmark.stream import Stream
 from polarbear.report.figures.curves import label_outside
-from polarbear.report.figures.style import PAGE, Drawing, new_figure
+from polarbear.report.figures.style import Drawing, new_panels
 from polarbear.report.options import Options, named_superclass
 from polarbear.report.read.answers import (
     Answers,
@@ -56,7 +56,7 @@ def label_river(run: Run, superclass: str, options: Options) -> River:
     if not tasks:
         raise DataError(f"{run.path} has not come to the task of {superclass!r}")
     given = (answers(run, after, options.root) for after in tasks)
-    shares, above = zip(*(_shares(one, superclass) for one in given), strict=True)
+    shares, above = zip(*(shares_of(one, superclass) for one in given), strict=True)
     return River(superclass, tasks, np.stack(shares, axis=1), np.array(above))
 
 
@@ -95,13 +95,8 @@ def river(runs: Runs, options: Options) -> list[Drawing]:
     stream = stream_of(chosen[0][1], options.root)
     superclass = chosen_superclass(stream, options)
     found = [(group, run, label_river(run, superclass, options)) for group, run in chosen]
-    columns = min(2, len(found)) if len(found) < 5 else 3
-    rows = -(-len(found) // columns)
-    figure = new_figure(PAGE, 0.9 + 1.75 * rows)
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    figure, grid = new_panels(len(found), 2 if len(found) < 5 else 3, 0.9, 1.75)
     panels: list[Axes] = list(grid.flat)
-    for axes in panels[len(found) :]:
-        axes.set_visible(False)
     for axes, (group, _, one) in zip(panels, found, strict=False):
         _draw(axes, one, _arrivals(stream, superclass))
         axes.set_title(group.title, pad=11)
@@ -127,7 +122,8 @@ def chosen_superclass(stream: Stream, options: Options) -> str:
     return chosen
 
 
-def _shares(given: Answers, superclass: str) -> tuple[Floats, float]:
+def shares_of(given: Answers, superclass: str) -> tuple[Floats, float]:
+    """Return the shares of a superclass's images of each kind, and of those given its label."""
     tree, classes = given.hierarchy, given.view.classes
     number, root = tree.index(superclass), classes.index(superclass)
     mine = tree.closure[given.view.leaf, number]

@@ -8,6 +8,7 @@ import numpy as np
 from polarbear.base.errors import DataError
 from polarbear.methods.catalogue import title
 from polarbear.report.figures.curves import (
+    Series,
     absent,
     average,
     caption,
@@ -32,6 +33,7 @@ from polarbear.report.figures.style import (
     Drawing,
     new_axes,
     new_figure,
+    new_panels,
 )
 from polarbear.report.options import Options, chosen_tasks
 from polarbear.report.read.answers import known_hierarchy
@@ -44,52 +46,46 @@ if TYPE_CHECKING:
 
 def average_pw_js(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_j, the mean pw-JS over all images seen so far, after each task."""
-    figure, axes = new_axes(PAGE * 0.8, 2.9)
-    draw_groups(axes, runs.groups, average("pw_jaccard"))
-    theirs = options.paper and draw_paper(axes, runs)
-    over_tasks(axes, runs.tasks)
-    name_axes(axes, "after task $j$", "average pw-JS  $R_j$")
-    legend_beside(figure, axes)
     words = caption(runs, "Average pw-JS after each task")
-    return [Drawing("average-pw-js", words + (" Dashed: the paper's." if theirs else ""), figure)]
+    axes = ("after task $j$", "average pw-JS  $R_j$")
+    return _curves(runs, "average-pw-js", words, average("pw_jaccard"), axes, options.paper)
 
 
 def average_jaccard(runs: Runs, options: Options) -> list[Drawing]:
     """Draw the mean Jaccard similarity over all images seen so far, after each task."""
     refuse_absent(runs, "jaccard")
-    figure, axes = new_axes(PAGE * 0.8, 2.9)
-    draw_groups(axes, runs.groups, average("jaccard"))
-    over_tasks(axes, runs.tasks)
-    name_axes(axes, "after task $j$", "average Jaccard similarity")
-    legend_beside(figure, axes)
     words = caption(runs, "Average Jaccard similarity after each task")
-    return [Drawing("average-jaccard", words, figure)]
+    axes = ("after task $j$", "average Jaccard similarity")
+    return _curves(runs, "average-jaccard", words, average("jaccard"), axes)
 
 
 def per_task(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_jj: each task's images right after the task."""
     refuse_absent_by_task(runs)
+    words = caption(runs, "pw-JS on each task's images right after it")
+    axes = ("task $j$", "pw-JS on the task's images  $R_{jj}$")
+    return _curves(runs, "per-task", words, own_images, axes)
+
+
+def _curves(
+    runs: Runs, name: str, words: str, series: Series, named: tuple[str, str], paper: bool = False
+) -> list[Drawing]:
+    """Draw a curve per group in one pair of axes, the legend beside them."""
     figure, axes = new_axes(PAGE * 0.8, 2.9)
-    draw_groups(axes, runs.groups, own_images)
+    draw_groups(axes, runs.groups, series)
+    theirs = paper and draw_paper(axes, runs)
     over_tasks(axes, runs.tasks)
-    name_axes(axes, "task $j$", "pw-JS on the task's images  $R_{jj}$")
+    name_axes(axes, *named)
     legend_beside(figure, axes)
-    return [
-        Drawing("per-task", caption(runs, "pw-JS on each task's images right after it"), figure)
-    ]
+    return [Drawing(name, words + (" Dashed: the paper's." if theirs else ""), figure)]
 
 
 def forgetting(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_jk of chosen tasks k over time."""
     refuse_absent_by_task(runs)
     tasks = chosen_tasks(options, runs.tasks)
-    columns = min(2, len(tasks))
-    rows = -(-len(tasks) // columns)
-    figure = new_figure(PAGE, 0.6 + 1.8 * rows)
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    figure, grid = new_panels(len(tasks), 2, 0.6, 1.8)
     panels: list[Axes] = list(grid.flat)
-    for axes in panels[len(tasks) :]:
-        axes.set_visible(False)
     for axes, task in zip(panels, tasks, strict=False):
         draw_groups(axes, runs.groups, course(task))
         over_tasks(axes, runs.tasks)
@@ -109,8 +105,7 @@ def questions(runs: Runs, options: Options) -> list[Drawing]:
     asked = [one for one in every if not absent(runs, one[0])]
     if not asked:
         refuse_absent(runs, every[0][0])
-    figure = new_figure(PAGE, 2.6)
-    grid = figure.subplots(1, len(asked), sharex=True, sharey=True, squeeze=False)
+    figure, grid = new_panels(len(asked), len(asked), 0.0, 2.6)
     panels: list[Axes] = list(grid.flat)
     for axes, (name, _, words) in zip(panels, asked, strict=True):
         draw_groups(axes, runs.groups, average(name))

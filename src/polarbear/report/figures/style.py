@@ -95,8 +95,7 @@ def markers(groups: Sequence[Group]) -> dict[str, str]:
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw in our style and leave the reader's own settings as they were."""
-    rc_context = _matplotlib().rc_context
-    with rc_context(dict(STYLE)):
+    with _matplotlib().rc_context(dict(STYLE)):
         yield
 
 
@@ -133,6 +132,20 @@ def new_axes(width: float, height: float) -> "tuple[Figure, Axes]":
     return figure, figure.add_subplot()
 
 
+def new_panels(count: int, columns: int, rest: float, each: float) -> "tuple[Figure, np.ndarray]":
+    """Return a page's width of panels with the same axes, in at most so many columns.
+
+    A row of them is ``each`` inches high, all around them ``rest``.
+    """
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = new_figure(PAGE, rest + each * rows)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in grid.flat[count:]:
+        axes.set_visible(False)
+    return figure, grid
+
+
 def save(drawing: Drawing, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write a figure in each format; give the files."""
     for one in formats:
@@ -141,17 +154,13 @@ def save(drawing: Drawing, folder: Path, formats: Sequence[str]) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{drawing.name}.{one}" for one in formats]
     with styled():
-        _place(drawing.figure)
+        # All is placed once: it takes as long as drawing, and is the same in every format.
+        if drawing.figure.get_layout_engine() is not None:
+            drawing.figure.draw_without_rendering()
+            drawing.figure.set_layout_engine("none")
         for file, one in zip(files, formats, strict=True):
             _WRITERS[one](drawing.figure, file)
     return files
-
-
-def _place(figure: "Figure") -> None:
-    """Place everything once: it takes as long as drawing, and is the same in every format."""
-    if figure.get_layout_engine() is not None:
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
 
 
 # Each canvas is asked itself: savefig would place everything once more. No dates go into the

@@ -17,7 +17,7 @@ import numpy as np
 from polarbear.base.arrays import Floats, Ints
 from polarbear.base.errors import DataError, PolarbearError
 from polarbear.benchmark.stream import Stream
-from polarbear.report.figures.river import KINDS, kinds_of
+from polarbear.report.figures.river import KINDS, shares_of
 from polarbear.report.page.images import pick_rows, picture_data
 from polarbear.report.read.answers import Answers, answers, comparable_runs, stream_of
 from polarbear.report.read.groups import Run, Runs
@@ -61,7 +61,8 @@ def _about(stream: Stream, rows: Ints) -> dict[str, Any]:
 
 def _matrices(stream: Stream, methods: list[dict[str, Any] | None]) -> dict[str, Any]:
     """Return the methods and the truth with as many confusion matrices as fit."""
-    truth: Packed = [_packed(_truth(stream, after)) for after in range(len(stream))]
+    targets = [stream.test(after).targets for after in range(len(stream))]
+    truth: Packed = [_packed(confusion_rates(right, right)) for right in targets]
     there = [method for method in methods if method]
     kept = _within_budget([truth, *(method["confusion"] for method in there)])
     for method in there:
@@ -79,9 +80,11 @@ def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
         name: [None] * len(stream) for name in ("confusion", "river", "labels")
     }
     for given in _readable(run, root):
-        rates = confusion_rates(given.named, given.view.targets)
+        rates, seen = confusion_rates(given.named, given.view.targets), len(given.view.classes)
         parts["confusion"][given.after] = _packed(rates)
-        parts["river"][given.after] = _rivers(given, stream)
+        parts["river"][given.after] = [
+            _shares(given, place) if place < seen else None for place in _superclasses(stream)
+        ]
         parts["labels"][given.after] = _labels(given, rows)
     return {"seed": run.seed, **parts}
 
@@ -92,11 +95,6 @@ def _readable(run: Run, root: Root) -> Iterator[Answers]:
             yield answers(run, after, root)
         except (DataError, OSError, KeyError, ValueError, BadZipFile) as error:
             log.warning("%s: predictions after task %d left out: %s", run.path, after, error)
-
-
-def _truth(stream: Stream, after: int) -> Floats:
-    targets = stream.test(after).targets
-    return confusion_rates(targets, targets)
 
 
 def _packed(rates: Floats) -> str:
@@ -133,27 +131,13 @@ def _superclasses(stream: Stream) -> list[int]:
     return [place for place, name in enumerate(stream.classes) if name in inner]
 
 
-def _rivers(given: Answers, stream: Stream) -> list[list[int] | None]:
-    """Return each superclass's :func:`_shares`, None before it arrives."""
-    seen = len(given.view.classes)
-    return [_shares(given, place) if place < seen else None for place in _superclasses(stream)]
-
-
 def _shares(given: Answers, place: int) -> list[int] | None:
-    """Return the shares of a superclass's images of each kind and, last, of those given its label.
-
-    In thousandths; None where it has no images.
-    """
-    tree, view = given.hierarchy, given.view
-    mine = view.label_table[:, place][view.leaf]
-    if not mine.any():
+    """Return a superclass's :func:`shares_of` in thousandths; None where it has no images."""
+    view = given.view
+    if not view.label_table[:, place][view.leaf].any():
         return None
-    seen = np.array([tree.index(name) for name in view.classes])
-    to_come = ~np.isin(view.leaf[mine], seen)
-    family = tree.closure[seen, seen[place]]
-    named, targets = given.named[mine], view.label_table[view.leaf[mine]]
-    kinds = kinds_of(named, targets, family, place, to_come).mean(axis=1)
-    return [round(1000 * float(share)) for share in (*kinds, named[:, place].mean())]
+    kinds, above = shares_of(given, view.classes[place])
+    return [round(1000 * float(share)) for share in (*kinds, above)]
 
 
 def _labels(given: Answers, rows: Ints) -> list[list[int] | None]:

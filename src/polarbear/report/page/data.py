@@ -1,6 +1,6 @@
 """The scores of a page: each method's mean and deviation after every task, by name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -64,7 +64,10 @@ LEVEL_WORDS = {
 
 def score_data(runs: Runs) -> dict[str, Any]:
     """Return methods, scores and what explains them, ready for JSON."""
-    groups = [_with_derived(group, runs.split) for group in runs.groups]
+    groups = [
+        replace(group, runs=tuple(_with_derived(run, runs.split) for run in group.runs))
+        for group in runs.groups
+    ]
     shown = _shown(groups)
     known = {one.id for one in shown}
     return {
@@ -118,16 +121,12 @@ def _table(group: Group, name: str) -> dict[str, Any]:
     }
 
 
-def _with_derived(group: Group, split: str) -> Group:
-    runs = [replace(run, scores={**run.scores, **_derived(run, split)}) for run in group.runs]
-    return replace(group, runs=tuple(runs))
-
-
-def _derived(run: Run, split: str) -> Mapping[str, Floats]:
-    """Return what follows from R_jk: the score on the newest task, and forgetting."""
+def _with_derived(run: Run, split: str) -> Run:
+    """Add what follows from R_jk: the score on the newest task, and forgetting."""
     newest = {name: np.diagonal(run.by_task[name]) for name in BY_TASK}
     forgetting = ScoreTable(run.benchmark, run.order, split, newest, run.by_task).forgetting
-    return {f"{name}@new": values for name, values in newest.items()} | {"forgetting": forgetting}
+    derived = {f"{name}@new": values for name, values in newest.items()}
+    return replace(run, scores={**run.scores, **derived, "forgetting": forgetting})
 
 
 def _shown(groups: list[Group]) -> list[Shown]:
@@ -149,7 +148,11 @@ def _questions() -> list[Question]:
 
 def _known() -> list[Shown]:
     levels = [_at_level(score, level) for level in LEVELS for score in image_scores()]
-    pairs = [_of_pairs(score) for score in in_order() if isinstance(score, PairScore)]
+    pairs = [
+        Shown(one.name, "The paper’s questions", title, title, one.about, one.better)
+        for one in in_order()
+        if isinstance(one, PairScore) and (title := one.title or one.name)
+    ]
     by_task = [one for score in image_scores() if score.name in BY_TASK for one in _of_task(score)]
     return [*levels, *pairs, FORGETTING, *by_task]
 
@@ -158,11 +161,6 @@ def _at_level(score: ImageScore, level: str) -> Shown:
     part, suffix, where = LEVEL_WORDS[level]
     title = (score.title or score.name) + suffix
     return Shown(score.name + level, part, title, title, score.about + where, score.better)
-
-
-def _of_pairs(score: PairScore) -> Shown:
-    title = score.title or score.name
-    return Shown(score.name, "The paper’s questions", title, title, score.about, score.better)
 
 
 def _of_task(score: ImageScore) -> tuple[Shown, Shown]:

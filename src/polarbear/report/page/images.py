@@ -26,10 +26,11 @@ def pick_rows(stream: Stream, count: int = COUNT) -> Ints:
 
     Three leaves of each superclass come first, then classes without one, then the rest.
     """
-    view = stream.test(len(stream) - 1)
+    view, tree = stream.test(len(stream) - 1), stream.hierarchy
     families: dict[int, list[int]] = defaultdict(list)
     for leaf in dict.fromkeys(view.leaf.tolist()):
-        families[_root(stream, leaf)].append(leaf)
+        top = np.flatnonzero(tree.closure[leaf] & (tree.parent_array < 0))[0]
+        families[int(top)].append(leaf)
     rank = {leaf: place for leaves in families.values() for place, leaf in enumerate(leaves)}
     turn: dict[int, int] = defaultdict(int)
     keys = []
@@ -78,9 +79,3 @@ def _tile(image: Pixels, side: int) -> Pixels:
     return (
         square.copy() if whole == side else np.asarray(Image.fromarray(square).resize((side, side)))
     )
-
-
-def _root(stream: Stream, leaf: int) -> int:
-    """Return the class at the top above a leaf, which may be the leaf itself."""
-    tree = stream.hierarchy
-    return int(np.flatnonzero(tree.closure[leaf] & (tree.parent_array < 0))[0])

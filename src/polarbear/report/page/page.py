@@ -52,15 +52,11 @@ def render(data: dict[str, Any]) -> str:
         heading=html.escape(heading),
         style=_template("page.css"),
         script="\n".join(_template(f"{name}.js") for name in SCRIPTS),
-        data=_inline(data),
+        # Nothing in it can end the script element it stands in.
+        data=json_text(data, separators=(",", ":")).replace("<", "\\u003c"),
         made=html.escape(f"Made by polarbear {__version__}."),
     )
 
 
 def _template(name: str) -> str:
     return (files("polarbear.report.page") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _inline(data: dict[str, Any]) -> str:
-    """Return JSON that cannot end the script element it stands in."""
-    return json_text(data, separators=(",", ":")).replace("<", "\\u003c")

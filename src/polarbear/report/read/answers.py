@@ -67,7 +67,12 @@ def comparable_runs(runs: Runs, *, damaged: bool = False) -> list[tuple[Group, R
     The class order is the one that most groups have; groups without such a run are left out.
     A run with a damaged file counts as one without predictions, unless ``damaged``.
     """
-    kept = [(group, run) for group in runs.groups for run in group.runs if _kept(run)]
+    kept = [
+        (group, run)
+        for group in runs.groups
+        for run in group.runs
+        if all(file.is_file() for file in _files(run))
+    ]
     if not kept:
         raise DataError("no run has kept its predictions")
     known = known_hierarchy(runs.benchmark).number
@@ -116,10 +121,6 @@ def _predictions(run: Run, after: int) -> Bools | None:
         raise DataError(
             f"{run.path}: the predictions after task {after} are damaged ({type(error).__name__})"
         ) from error
-
-
-def _kept(run: Run) -> bool:
-    return all(file.is_file() for file in _files(run))
 
 
 def _files(run: Run) -> list[Path]:

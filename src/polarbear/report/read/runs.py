@@ -4,14 +4,15 @@ A run folder is any folder with a ``manifest.json``. A summary is a file
 ``<benchmark>/<method>/order-<n>.json`` with at least ``r``, the scores R_j after each task.
 """
 
+import fnmatch
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from polarbear.base.errors import DataError, PolarbearError, unknown_name
+from polarbear.base.guarded import undamaged
 from polarbear.base.names import one_line
 from polarbear.benchmark.schedule import Schedule
 from polarbear.report.read.grouping import group_runs
@@ -26,7 +27,7 @@ from polarbear.report.read.result_files import (
 from polarbear.runs.folder import RunFolder
 from polarbear.score.evaluate import SPLITS
 
-__all__ = ["Group", "Run", "Runs", "read_run", "read_runs", "reading"]
+__all__ = ["Group", "Run", "Runs", "read_run", "read_runs"]
 
 log = logging.getLogger("polarbear")
 
@@ -43,7 +44,9 @@ def read_runs(paths: str | Path | Iterable[str | Path], *, split: str = "test") 
     for root in roots:
         if not root.exists():
             raise DataError(f"there is no folder {root}: `polarbear run METHOD` makes one")
-    runs = [run for file in _files(roots) if (run := _read(file, split)) is not None]
+    # Folders may lie in one another, or be given twice: each file is read once.
+    files = {file.resolve(): file for root in roots for file in _below(root)}.values()
+    runs = [run for file in files if (run := _read(file, split)) is not None]
     if not runs:
         where = f" in {', '.join(map(str, roots))}" if roots else ""
         raise DataError(
@@ -51,13 +54,9 @@ def read_runs(paths: str | Path | Iterable[str | Path], *, split: str = "test") 
             "one above them"
         )
     benchmark = _one_benchmark(runs)
-    return Runs(benchmark, group_runs(_same_tasks(runs)), split)
-
-
-def _files(roots: Iterable[Path]) -> Iterator[Path]:
-    """Go through the manifests and summaries, each once."""
-    found = (file for root in roots for file in _below(root))
-    yield from {file.resolve(): file for file in found}.values()
+    tasks = max(run.tasks for run in runs)
+    same = [run if run.tasks == tasks else _stretched(run, tasks) for run in runs]
+    return Runs(benchmark, group_runs(same), split)
 
 
 def _below(root: Path) -> Iterator[Path]:
@@ -71,18 +70,17 @@ def _below(root: Path) -> Iterator[Path]:
             yield Path(folder, "manifest.json")
             continue
         below.sort()
-        yield from (Path(folder, name) for name in sorted(names) if _is_summary(name))
-
-
-def _is_summary(name: str) -> bool:
-    return name.startswith("order-") and name.endswith(".json")
+        yield from (Path(folder, name) for name in fnmatch.filter(sorted(names), "order-*.json"))
 
 
 def _read(file: Path, split: str) -> Run | None:
     """Return a run, or None with a warning for one that is damaged or has nothing to show."""
     try:
-        is_run = file.name == "manifest.json"
-        run = read_run(file.parent, split) if is_run else _read_summary(file, split)
+        if file.name == "manifest.json":
+            run = read_run(file.parent, split)
+        else:
+            with undamaged(file):
+                run = read_summary(file, split)
     except PolarbearError as error:
         log.warning("left out: %s", one_line(str(error)))
         return None
@@ -95,7 +93,7 @@ def _read(file: Path, split: str) -> Run | None:
 def read_run(path: Path, split: str = "test") -> Run:
     """Read a run folder, finished or not; one that is not whole is an error that names it."""
     folder = RunFolder(path)
-    with reading(path):
+    with undamaged(path):
         manifest = folder.manifest()
         settings, classes = manifest["settings"], Schedule.of(manifest["classes"]).tasks
         some_tasks(len(classes))
@@ -115,26 +113,6 @@ def read_run(path: Path, split: str = "test") -> Run:
         )
 
 
-def _read_summary(file: Path, split: str) -> Run:
-    with reading(file):
-        return read_summary(file, split)
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn what damaged files do to whoever reads them into an error that names the run."""
-    try:
-        yield
-    except PolarbearError as error:
-        if str(path) in str(error):
-            raise
-        raise DataError(f"{path} is damaged: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    except Exception as error:  # there are as many kinds as ways to damage a file
-        raise DataError(f"{path} is damaged ({type(error).__name__}: {error})") from error
-
-
 def _one_benchmark(runs: list[Run]) -> str:
     homes: dict[str, list[Path]] = {}
     for run in runs:
@@ -142,7 +120,8 @@ def _one_benchmark(runs: list[Run]) -> str:
     if len(homes) == 1:
         return runs[0].benchmark
     lines = [
-        f"\n  {name}: " + ", ".join(map(str, paths[:3])) + _more(len(paths) - 3)
+        f"\n  {name}: {', '.join(map(str, paths[:3]))}"
+        + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
         for name, paths in sorted(homes.items())
     ]
     raise DataError(
@@ -152,17 +131,8 @@ def _one_benchmark(runs: list[Run]) -> str:
     )
 
 
-def _more(number: int) -> str:
-    return f" and {number} more" if number > 0 else ""
-
-
-def _same_tasks(runs: list[Run]) -> list[Run]:
-    """Return every run the benchmark's number of tasks; joint training stands at the last."""
-    tasks = max(run.tasks for run in runs)
-    return [run if run.tasks == tasks else _stretched(run, tasks) for run in runs]
-
-
 def _stretched(run: Run, tasks: int) -> Run:
+    """Return a run with the benchmark's number of tasks; joint training stands at the last."""
     joint = run.tasks == 1
     begin = tasks - 1 if joint else 0
     scores, by_task = empty(tasks, run.scores)

@@ -53,7 +53,8 @@ class Table:
         """Return the table as Markdown, with the caption above it."""
         lines = [self.head, ("---",) + ("---:",) * (len(self.head) - 1)]
         lines += [tuple(_bold(cell, "**{}**") for cell in row) for row in self.rows]
-        body = "\n".join("| " + " | ".join(_pipes(text) for text in line) + " |" for line in lines)
+        lines = [tuple(one_line(text).replace("|", r"\|") for text in line) for line in lines]
+        body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
         return f"{one_line(self.caption)}\n\n{body}\n"
 
     def latex(self) -> str:
@@ -137,10 +138,6 @@ def save_table(table: Table, folder: Path) -> list[Path]:
 
 def _bold(cell: Cell, form: str) -> str:
     return form.format(cell.text) if cell.bold else cell.text
-
-
-def _pipes(text: str) -> str:
-    return one_line(text).replace("|", r"\|")
 
 
 def _latex_line(cells: Iterable[str]) -> str:
