@@ -55,6 +55,7 @@ def forked(work: Callable[[], int], output: Path) -> Child:
         return Child(pid, output)
     code = 70
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         words = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         for stream in (1, 2):
             os.dup2(words, stream)
