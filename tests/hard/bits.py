@@ -22,7 +22,7 @@ from pathlib import Path
 
 from hard.campaign import Asked, Finding, Tally, workspace
 from hard.forked import forked
-from hard.formats import listening
+from hard.reading import listening
 from hard.tiny import (
     FINISHED,
     REFUSED,

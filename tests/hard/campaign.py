@@ -3,6 +3,8 @@
 import argparse
 import hashlib
 import shutil
+import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -33,6 +35,7 @@ class Asked:
         parser.add_argument("--out", type=Path, default=Path("build/hard") / name)
         parser.add_argument("--only", default="", help="kinds with this in their name, by commas")
         given = parser.parse_args()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unmount and tidy up first
         only = tuple(word for word in given.only.split(",") if word)
         return cls(given.count, given.seconds, given.seed, given.out, only)
 
@@ -102,7 +105,7 @@ class Tally:
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """Return a folder that is gone afterwards, in memory where there is such a place."""
+    """Give a folder that is gone afterwards, in memory where there is such a place."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(
         prefix="polarbear-hard-", dir=memory if memory.is_dir() else None

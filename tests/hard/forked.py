@@ -26,7 +26,7 @@ class Child:
         os.kill(self.pid, number)
 
     def ended(self) -> int | None:
-        """Return the exit code, negative for a signal, or None while it goes on."""
+        """Give the exit code, negative for a signal, or None while it goes on."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if pid else None
 
@@ -55,6 +55,7 @@ def forked(work: Callable[[], int], output: Path) -> Child:
         return Child(pid, output)
     code = 70
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         words = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         for stream in (1, 2):
             os.dup2(words, stream)

@@ -26,8 +26,9 @@ from typing import Any
 
 from hard.campaign import Asked, Finding, Tally, workspace
 from hard.forked import forked
-from hard.formats import FORMATS, Format, Reading, TookOthersError
+from hard.formats import FORMATS
 from hard.mutations import mutated
+from hard.reading import Format, Reading, TookOthersError
 from hard.tiny import prepare
 from polarbear.base.errors import PolarbearError
 

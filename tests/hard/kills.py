@@ -242,6 +242,8 @@ def stopped(subject: Subject, folder: Path, chance: random.Random, tally: Tally)
         child.kill(number)
     code = child.wait(PATIENCE)
     ours = {FINISHED, UNFINISHED} | (MAY_RAISE if STOPS[name].count(signal.SIGINT) else set())
+    if (folder / "finished.json").exists():
+        ours |= {-number for number in STOPS[name]}  # it came too late, for any process
     tally.add(f"asked to stop by {name}")
     if code is None:
         _found(tally, "hangs", subject, folder, f"after {name}: {PATIENCE:.0f} s without an end")

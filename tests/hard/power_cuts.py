@@ -100,7 +100,7 @@ def mounted(image: Path, place: Path, options: str = "") -> Iterator[Path]:
 
 @contextmanager
 def disks(place: Path) -> Iterator[Path]:
-    """Return a folder in which a file of any size is copied at once."""
+    """Give a folder in which a file of any size is copied at once."""
     image = made("xfs", place / "outer.img", 4 << 30)
     with mounted(image, place / "outer") as folder:
         probe = folder / "probe"

@@ -119,7 +119,7 @@ def _text(file: Path) -> str:
 
 
 def unbroken(work: Work, folder: Path) -> dict[str, str]:
-    """Return what a run leaves that nobody disturbs; it is kept in the folder."""
+    """Give what a run leaves that nobody disturbs; it is kept in the folder."""
     child = forked(lambda: work(folder), folder.with_name(f"{folder.name}.log"))
     code = child.wait()
     if code != FINISHED:
@@ -128,6 +128,6 @@ def unbroken(work: Work, folder: Path) -> dict[str, str]:
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """Return all files of a folder, for a finding."""
+    """Give all files of a folder, for a finding."""
     files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
     return {str(file.relative_to(folder)).replace("/", "__"): file.read_bytes() for file in files}
