@@ -190,7 +190,6 @@ FORMATS: tuple[Format, ...] = (
         make_benchmark,
         "mine/hierarchy.toml",
         benchmark_read,
-        called=("/mine/benchmark.toml",),
         called=("/mine",),
         weight=5,
     ),
