@@ -40,6 +40,7 @@ from polarbear.methods.presets import settings_for
 from polarbear.named.registry import load
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.own_loop import start_run
+from polarbear.score.record import ScoreRecord
 from polarbear.settings.settings import Settings
 
 SHAPES = ("--benchmark", "iirc-shapes")
@@ -591,7 +592,7 @@ def test_a_terminal_of_80_columns_gets_live_lines(monkeypatch, capsys) -> None:
     with watch.watch() as seen:
         numbers = "rate 0.001, valid 0.412, 12,345 images/s, 21 h 10 min left"
         seen.display.show("task 21 (0–21) epoch 120/140", numbers, 3, 4)
-        seen.scores({"after": 20, "split": "test", "scores": {"pw_jaccard": 0.25}})
+        seen.scores(ScoreRecord(20, "test", {"pw_jaccard": 0.25}, {}))
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
     assert "after task 20: R_20 = 0.250\n" in text
     assert "task 21 (0–21) epoch 120/140" in text

@@ -78,9 +78,8 @@ def stopped(method: str, folder: Path, place: tuple[int, int]) -> Trainer:
             break
     checkpoint.save(folder, 1, take_snapshot(trainer))
     again, _ = trainer_for(trainer.settings, shapes_stream())
-    found = checkpoint.load_newest(folder)
-    assert found is not None
-    restore(again, found[1])
+    _, found = next(checkpoint.from_newest(folder))
+    restore(again, found)
     return again
 
 

@@ -29,6 +29,12 @@ def unwind_on_ctrl_c() -> None:
         signal.signal(signal.SIGINT, _unwind)
 
 
+def keep_exit_code() -> None:
+    """Ignore Ctrl-C while Python ends: it would bring back the default, which kills the process."""
+    if _on_ctrl_c() in (_leave, _unwind):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _on_ctrl_c() -> object:
     return signal.getsignal(signal.SIGINT)
 

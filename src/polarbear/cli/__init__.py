@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from polarbear.base.errors import PolarbearError, install_line, unknown_name
-from polarbear.base.interrupt import STOPPED, unwind_on_ctrl_c
+from polarbear.base.interrupt import STOPPED, keep_exit_code, unwind_on_ctrl_c
 from polarbear.base.names import printable
 from polarbear.base.out_of_memory import OutOfMemoryError, enough_memory
 from polarbear.base.version import __version__
@@ -92,7 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"polarbear: the command line needs: {install_line('cli')}", file=sys.stderr)
         return 2
     logging.basicConfig(format="%(message)s", level=logging.WARNING, handlers=[ToStderr()])
-    return _guarded(list(sys.argv[1:] if argv is None else argv))
+    code = _guarded(list(sys.argv[1:] if argv is None else argv))
+    keep_exit_code()
+    return code
 
 
 def _guarded(arguments: list[str]) -> int:

@@ -79,7 +79,8 @@ def score(
     name = find(_agreed(file, "benchmark", _id(benchmark), found)).id
     stream = load(name, _agreed(file, "order", order, file.order), root)
     chosen = _agreed(file, "split", split, file.split, "test")
-    scores = score_file(file, stream, chosen, threshold)
+    with naming(file.path, "predictions", PredictionError):
+        scores = score_file(file, stream, chosen, threshold)
     if json:
         forgetting = [None if np.isnan(x) else x for x in scores.forgetting.tolist()]
         print_json(json_format.loads(scores.to_json()) | {"forgetting": forgetting})
