@@ -167,6 +167,6 @@ def test_every_adapter_gives_the_streams_rows_and_labels(
     view = view_of(stream, split, task)
     images, labels = through(stream, split, task)
     seen = len(view.classes)
-    assert np.array_equal(np.round(images), stream.images(view.split)[view.rows])
+    assert np.array_equal(np.round(images), stream.images(view.file)[view.rows])
     assert np.array_equal(labels[:, :seen], view.targets)
     assert not labels[:, seen:].any()  # nothing of the classes still to come

@@ -84,7 +84,7 @@ def test_no_future_label_ever(stream: Stream) -> None:
 @quick
 def test_true_labels_lie_on_the_path_of_the_leaf(stream: Stream) -> None:
     for view in views(stream):
-        leaf = stream.train_leaf if view.split == "train" else stream.test_leaf
+        leaf = stream.train_leaf if view.file == "train" else stream.test_leaf
         assert view.leaf.tolist() == leaf[view.rows].tolist()
         for number, names in zip(view.leaf, labels(view).values(), strict=True):
             assert names <= set(stream.hierarchy.labels_of(stream.hierarchy.names[number]))

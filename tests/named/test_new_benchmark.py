@@ -87,7 +87,7 @@ def same_stream(left: Stream, right: Stream) -> bool:
     return left.schedule == right.schedule and all(
         np.array_equal(a.rows, b.rows)
         and np.array_equal(a.targets, b.targets)
-        and np.array_equal(left.images(a.split)[a.rows], right.images(b.split)[b.rows])
+        and np.array_equal(left.images(a.file)[a.rows], right.images(b.file)[b.rows])
         for i in range(len(left))
         for a, b in [
             (left[i].train, right[i].train),

@@ -49,7 +49,7 @@ def embedded(stream: Stream, view: View) -> Any:
     ((32, 32), [5])
     """
     hub = library()
-    images = stream.images(view.split)
+    images = stream.images(view.file)
     columns = {
         "image": [{"bytes": _encoded(images, row), "path": None} for row in view.rows.tolist()],
         "labels": [np.flatnonzero(labels).tolist() for labels in view.targets],

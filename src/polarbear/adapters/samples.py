@@ -44,7 +44,7 @@ class Samples:
         Labels get ``width`` columns where given, those of classes still to come 0: libraries that
         mix the data of several tasks need labels of one shape.
         """
-        images, rows = _held(stream.images(view.split), view.rows)
+        images, rows = _held(stream.images(view.file), view.rows)
         seen = view.label_table.shape[1]
         table = np.zeros((len(view.label_table), width or seen), np.float32)
         table[:, :seen] = view.label_table

@@ -10,13 +10,13 @@ from polarbear.base.arrays import Bools
 from polarbear.base.errors import DataError
 from polarbear.base.findings import Finding, error, listed, warning
 from polarbear.benchmark.counts import Statistics, stream_statistics
-from polarbear.benchmark.source import SplitName
+from polarbear.benchmark.source import FileName
 from polarbear.benchmark.stream import Stream, Task, View
 
 # ImageNet's leaves differ by less than 2 (732 to 1,300 images); above 10, a mean tells little.
 MOST_UNEVEN = 10
 LOOKED_AT = 8
-FILES: tuple[SplitName, ...] = ("train", "test")
+FILES: tuple[FileName, ...] = ("train", "test")
 
 _BUG = "That cannot come from your data: please report it"
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from polarbear.base.arrays import Ints, Pixels
 from polarbear.base.errors import DataError
 
-SplitName = Literal["train", "test"]
+FileName = Literal["train", "test"]
 
 
 class Images(Protocol):
@@ -63,6 +63,6 @@ class Source:
                     f"{len(self.leaves)} leaves are numbered 0 to {len(self.leaves) - 1}"
                 )
 
-    def images(self, split: SplitName) -> Images:
+    def images(self, file: FileName) -> Images:
         """Return the images of a file."""
-        return self.train if split == "train" else self.test
+        return self.train if file == "train" else self.test

@@ -12,7 +12,7 @@ from polarbear.base.arrays import Bools, Ints, frozen, kept
 from polarbear.base.errors import DataError, ScheduleError, unknown_name
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
-from polarbear.benchmark.source import Images, Source, SplitName
+from polarbear.benchmark.source import FileName, Images, Source
 from polarbear.benchmark.split import LeafRows, SplitRule, class_rows, group_by_leaf
 
 
@@ -26,7 +26,7 @@ class View:
     for scores and pictures, never for training.
     """
 
-    split: SplitName
+    file: FileName
     rows: Ints
     leaf: Ints
     label_table: Bools
@@ -34,7 +34,7 @@ class View:
 
     def __repr__(self) -> str:
         """Return the file and the numbers of images and classes."""
-        return f"View({self.split} file: {len(self):,} images, {len(self.classes)} classes)"
+        return f"View({self.file} file: {len(self):,} images, {len(self.classes)} classes)"
 
     def __len__(self) -> int:
         """Count the images."""
@@ -221,16 +221,16 @@ class Stream(Sequence[Task]):
         """Return test rows of tasks 0..after (or of one), labelled among the seen classes."""
         return self._complete("test", after, task)
 
-    def images(self, split: SplitName) -> Images:
+    def images(self, file: FileName) -> Images:
         """Return the pixels of the training or the test file: ``images("train")[rows]``."""
-        if split not in ("train", "test"):
-            raise unknown_name("file", split, ("train", "test"))
+        if file not in ("train", "test"):
+            raise unknown_name("file", file, ("train", "test"))
         if self.source is None:
             raise DataError(
                 f"{self.name} was built from labels alone, so it has no images: "
                 "load it with root=… or build it from a Source"
             )
-        return self.source.images(split)
+        return self.source.images(file)
 
     def _complete(self, split: str, after: int, task: int | None) -> View:
         if not 0 <= after < len(self):
@@ -238,7 +238,7 @@ class Stream(Sequence[Task]):
         if task is not None and not 0 <= task <= after:
             raise ScheduleError(f"task={task}: after task {after}, tasks 0 to {after} have come")
         tasks = range(after + 1) if task is None else range(task, task + 1)
-        file: SplitName = "test" if split == "test" else "train"
+        file: FileName = "test" if split == "test" else "train"
         if split in ("train", "valid"):
             rows = _union([self._task_rows[split][i] for i in tasks])
         else:
@@ -247,10 +247,10 @@ class Stream(Sequence[Task]):
             rows = rows[wanted[self._leaf(file)[rows]]]
         return self._view(file, rows, self._label_table(after), self.schedule.seen(after))
 
-    def _view(self, file: SplitName, rows: Ints, table: Bools, seen: tuple[str, ...]) -> View:
+    def _view(self, file: FileName, rows: Ints, table: Bools, seen: tuple[str, ...]) -> View:
         return View(file, frozen(rows), frozen(self._leaf(file)[rows]), table, seen)
 
-    def _leaf(self, file: SplitName) -> Ints:
+    def _leaf(self, file: FileName) -> Ints:
         return self.train_leaf if file == "train" else self.test_leaf
 
     def _label_table(self, after: int) -> Bools:

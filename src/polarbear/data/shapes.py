@@ -15,13 +15,13 @@ import numpy as np
 
 from polarbear.base.arrays import Floats, Ints, Pixels, frozen
 from polarbear.base.errors import DataError, unknown_name
-from polarbear.benchmark.source import Source, SplitName
+from polarbear.benchmark.source import FileName, Source
 from polarbear.data.shape_drawing import FIGURES, Canvas, Layers
 
 SIDE = 32
 LEAVES = tuple(FIGURES)
 
-_SPLITS: tuple[SplitName, ...] = ("train", "test")
+_SPLITS: tuple[FileName, ...] = ("train", "test")
 
 # One draw an image each, in this order: a change of order changes every image.
 _CHOICES = (
@@ -45,7 +45,7 @@ def shapes(seed: int = 0, train_per_leaf: int = 100, test_per_leaf: int = 30) ->
     return Source(LEAVES, train, train_leaf, test, test_leaf, "iirc-shapes", checksum)
 
 
-def draw_leaf(leaf: str, count: int, *, seed: int = 0, split: SplitName = "train") -> Pixels:
+def draw_leaf(leaf: str, count: int, *, seed: int = 0, split: FileName = "train") -> Pixels:
     """Draw the first images of one leaf: (count, 32, 32, 3).
 
     >>> draw_leaf("hollow_star", 3).shape
@@ -63,7 +63,7 @@ def draw_leaf(leaf: str, count: int, *, seed: int = 0, split: SplitName = "train
     return _develop(FIGURES[leaf](_canvas(choice)), choice, noise)
 
 
-def _draw_file(split: SplitName, per_leaf: int, seed: int) -> tuple[Pixels, Ints]:
+def _draw_file(split: FileName, per_leaf: int, seed: int) -> tuple[Pixels, Ints]:
     images = np.empty((per_leaf, len(LEAVES), SIDE, SIDE, 3), np.uint8)
     for i, leaf in enumerate(LEAVES):
         images[:, i] = draw_leaf(leaf, per_leaf, seed=seed, split=split)

@@ -153,7 +153,7 @@ def _places(path: Path, after: int, rows: NDArray[Any], view: View) -> Ints:
     wrong = np.flatnonzero(rows[order] != view.rows)
     if wrong.size:
         raise PredictionError(
-            f"{path}: rows_{after} are not the rows of the {view.split} images after task {after}: "
+            f"{path}: rows_{after} are not the rows of the {view.file} images after task {after}: "
             f"in ascending order they differ first at {rows[order][wrong[0]]}, where "
             f"{view.rows[wrong[0]]} is due. Is it another benchmark, order or split?"
         )

@@ -54,7 +54,7 @@ class Learner:
 
     def logits(self, view: View) -> NDArray[np.float32]:
         """Return the model's logits (n, seen) for the images of a view, each looked at once."""
-        pixels = self.train_pixels if view.split == "train" else self.test_pixels
+        pixels = self.train_pixels if view.file == "train" else self.test_pixels
         return self._in_evaluation(self.model, pixels, view.rows)
 
     def remember(self, task: Task) -> None:
