@@ -16,8 +16,7 @@ VENVS := .venvs
 demo: $(VENVS)/demo/ready
 	$(VENVS)/demo/bin/python examples/demo.py $(DEMO)
 
-# A worker a core, so a thread a worker: where more wait for each other on a busy machine, a test of
-# 10 s took 460 s.
+# One worker per core, so one thread per worker: more would wait for each other.
 test: export OMP_NUM_THREADS := 1
 test: check
 	$(VENVS)/test/bin/python -m pytest -n auto --dist worksteal

@@ -12,6 +12,7 @@ import torch
 from polarbear.base.out_of_memory import enough_memory, smaller
 from polarbear.benchmark.checks import refuse_nothing_to_learn
 from polarbear.benchmark.stream import Stream
+from polarbear.engine.contract.method import Method
 from polarbear.engine.images.pixels import Pixels, place_pixels
 from polarbear.engine.images.transform import find_transform, for_evaluation
 from polarbear.engine.machine import Machine
@@ -119,8 +120,18 @@ def build_learner(
 ) -> Learner:
     """Put model, method and data together on their device."""
     decision(settings.decision)
-    method_class = resolve(settings.method)
-    options = make_options(method_class, settings.options)
+    method = resolve(settings.method)
+    return assemble(settings, stream, method, make_options(method, settings.options), shared)
+
+
+def assemble(
+    settings: Settings,
+    stream: Stream,
+    method: type[Method],
+    options: Any,
+    shared: SharedPixels | None = None,
+) -> Learner:
+    """Put together a learner of a class, whatever method the settings name."""
     machine = Machine.of(settings)
     machine.allow_tf32()
     prepared = find_transform(settings.preparation or find(settings.benchmark).preparation)
@@ -128,7 +139,7 @@ def build_learner(
     side = for_evaluation(first, prepared).shape[2]  # as the network gets them
     backbone = build_backbone(settings.network, settings.seed, side=side)
     width, classes = feature_width(backbone), len(stream.classes)
-    head = build_head(method_class.head, width, classes, settings.seed)
+    head = build_head(method.head, width, classes, settings.seed)
     model = Model(backbone, head)
     model.fused = settings.fused and not settings.compile
     model.compiled_batch = settings.batch_size if settings.compile else None
@@ -138,7 +149,7 @@ def build_learner(
         machine,
         prepared,
         model,
-        method_class(model, options),
+        method(model, options),
         ReplayMemory(),
         *_pixels(stream, machine.device, {} if shared is None else shared),
     )

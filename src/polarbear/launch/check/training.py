@@ -15,20 +15,14 @@ from polarbear.base.findings import Finding
 from polarbear.benchmark.stream import Stream
 from polarbear.data.shapes import shapes
 from polarbear.engine.contract.method import Method
-from polarbear.engine.images.pixels import place_pixels
-from polarbear.engine.images.transform import find_transform
-from polarbear.engine.machine import Machine
-from polarbear.engine.nets.heads import build_head
-from polarbear.engine.nets.model import Model
-from polarbear.engine.nets.networks import build_backbone, feature_width
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.replay_memory import ReplayMemory
 from polarbear.engine.task.training_set import TrainingSet
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch import checkpoint
 from polarbear.launch.check.notes import Notes
 from polarbear.launch.check.step import check_step
+from polarbear.launch.prepare import assemble
 from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.named.registry import find
 from polarbear.score.decide import Logits
@@ -197,14 +191,7 @@ def _learner(method: type[Method], options: Any) -> Learner:
         device="cpu",
         tasks=3,
     )
-    stream, machine = _stream(method.joint), Machine.of(settings)
-    backbone = build_backbone(settings.network, settings.seed)
-    head = build_head(method.head, feature_width(backbone), len(stream.classes), settings.seed)
-    model = Model(backbone, head)
-    machine.place(model)
-    made = method(model, options)
-    pixels = [place_pixels(stream.images(file), machine.device) for file in ("train", "test")]
-    return Learner(settings, machine, find_transform("plain"), model, made, ReplayMemory(), *pixels)
+    return assemble(settings, _stream(method.joint), method, options)
 
 
 @cache
