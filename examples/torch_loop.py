@@ -60,15 +60,14 @@ def main(out: str, epochs: int = 8, tasks: int | None = None, seed: int = 100) -
     random = np.random.default_rng(seed)
     stream = polarbear.load("iirc-shapes", order=0)
     evaluator = polarbear.Evaluator(stream)
-    folder = polarbear.start_run(
-        out, stream, method="torch-loop", seed=seed, tasks=tasks, epochs=epochs
-    )
+    about = {"seed": seed, "tasks": tasks, "epochs": epochs}
+    folder = polarbear.start_run(out, stream, method="torch-loop", **about)
     net = network(len(stream.classes))
     for task in stream[:tasks]:
         train(net, stream, task, epochs * (2 if task.index == 0 else 1), random)
-        named = predict(net, stream, stream.test(after=task.index))
-        scores = evaluator.add(after=task.index, predictions=named)
-        polarbear.write_scores(folder, evaluator, after=task.index, predictions=named)
+        predicted = predict(net, stream, stream.test(after=task.index))
+        scores = evaluator.add(after=task.index, predictions=predicted)
+        polarbear.write_scores(folder, evaluator, after=task.index, predictions=predicted)
         print(f"task {task.index}: R_j {scores['pw_jaccard']:.3f}")
 
 

@@ -12,9 +12,7 @@ import polarbear.adapters
 from polarbear.base.errors import install_line
 
 FOLDER = Path(polarbear.adapters.__file__).parent
-SHARED = {"__init__", "missing", "samples"}
-
-HUGGING_FACE = ("datasets", "Hugging Face datasets", "datasets")
+SHARED = {"__init__", "samples"}
 
 #: Module → its library to import, by name and by extra, and what needs it if not the import alone.
 ADAPTERS = {
@@ -22,8 +20,7 @@ ADAPTERS = {
     "tf_data": ("tensorflow", "TensorFlow", "tensorflow", "dataset(stream, view)"),
     "jax_arrays": ("jax", "JAX", "jax", "arrays(stream, view)"),
     "grain_source": ("grain", "Grain", "jax", ""),
-    "hugging_face": (*HUGGING_FACE, "dataset(stream, view)"),
-    "hugging_face_source": (*HUGGING_FACE, "DatasetFiles.of(None, 'image')"),
+    "hugging_face": ("datasets", "Hugging Face datasets", "datasets", "dataset(stream, view)"),
     "torch_metric": ("torchmetrics", "TorchMetrics", "torchmetrics", ""),
     "avalanche": ("avalanche", "Avalanche", "avalanche", ""),
     "continuum": ("continuum", "Continuum", "continuum", ""),

