@@ -17,7 +17,7 @@ import numpy as np
 
 from polarbear.base.arrays import Ints, frozen
 from polarbear.base.errors import DataError
-from polarbear.base.guarded import read_bytes
+from polarbear.base.guarded import naming, read_bytes
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.source import Source
 from polarbear.data.decode import LazyImages
@@ -121,7 +121,7 @@ def index_folders(folder: str | Path, *, cache: bool | str | Path = True) -> Fol
         return FolderIndex(folder, tuple(changed), frozen(found[0]), FileNames(found[1]))
     log.info("indexing %d class folders of %s", len(changed), folder)
     # Listing waits for the disk, or for a file server: threads wait together.
-    with ThreadPoolExecutor(16) as pool:
+    with naming(folder, "a folder of images"), ThreadPoolExecutor(16) as pool:
         listed = pool.map(_listed, [folder / name for name in changed])
         index = FolderIndex.from_listing(dict(zip(changed, listed, strict=True)), folder)
     if files:
