@@ -127,6 +127,4 @@ def test_the_torch_loop_is_short_and_uses_the_stream_and_the_evaluator_alone() -
     code = (FOLDER / "torch_loop.py").read_text(encoding="utf-8")
     assert len(code.splitlines()) < 80
     used = [line for line in code.splitlines() if " polarbear" in line and "import" in line]
-    assert used == [
-        "import polarbear",
-    ]
+    assert used == ["import polarbear"]

@@ -2,24 +2,11 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from polarbear.engine.nets.fused import features as fused
-
-
-class Head(Protocol):
-    """Turns features into one logit for each seen class."""
-
-    def grow(self, seen: int) -> None:
-        """Make room for classes up to ``seen``."""
-        ...
-
-    def __call__(self, features: Tensor) -> Tensor:
-        """Return logits (n, seen) for features (n, d)."""
-        ...
 
 
 class Model(nn.Module):
