@@ -34,6 +34,7 @@ from polarbear.engine.trainer import Trainer
 from polarbear.launch.fleet import Job, Outcome, run_fleet
 from polarbear.launch.prepare import begin, build_learner
 from polarbear.methods.presets import settings_for
+from polarbear.score.record import EpochRecord
 from polarbear.settings.settings import Settings
 
 MEAN, STD = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
@@ -129,8 +130,8 @@ class Clock:
     on_end: Callable[[], None]
     ends: list[tuple[float, int]] = field(default_factory=list)
 
-    def epoch(self, record: Mapping[str, Any]) -> None:
-        self.ends.append((time.perf_counter(), record["images"]))
+    def epoch(self, record: EpochRecord) -> None:
+        self.ends.append((time.perf_counter(), record.images))
         self.on_end()
 
     def scores(self, record: Mapping[str, Any]) -> None: ...

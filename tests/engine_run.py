@@ -34,7 +34,7 @@ from polarbear.methods.er import ER
 from polarbear.methods.finetune import Finetune
 from polarbear.named.registry import find
 from polarbear.runs.folder import RunFolder
-from polarbear.score.record import ScoreRecord
+from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings
 
 METHODS = (
@@ -178,14 +178,14 @@ class Notes:
     """Records of a run in memory, with anything else to be done at each."""
 
     def __init__(self) -> None:
-        self.epochs: list[dict[str, Any]] = []
+        self.epochs: list[EpochRecord] = []
         self.lines: list[dict[str, Any]] = []
         self.kept: dict[int, tuple[Any, Any]] = {}
         self.at_epoch: list[Callable[[], None]] = []
         self.at_scores: list[Callable[[], None]] = []
 
-    def epoch(self, record: Mapping[str, Any]) -> None:
-        self.epochs.append(dict(record))
+    def epoch(self, record: EpochRecord) -> None:
+        self.epochs.append(record)
         for also in self.at_epoch:
             also()
 

@@ -5,7 +5,7 @@
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from polarbear.methods.registry import name_of
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result import Result, usual_folder
 from polarbear.score.decide import Logits
-from polarbear.score.record import ScoreRecord
+from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings
 
 __all__ = [
@@ -130,7 +130,7 @@ def _watching(progress: bool, on_step: OnStep | None) -> Iterator[dict[str, Any]
 
 @dataclass(frozen=True)
 class _TaskLog:
-    def epoch(self, record: Mapping[str, Any]) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         pass
 
     def scores(self, record: ScoreRecord) -> None:

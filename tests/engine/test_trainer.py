@@ -82,14 +82,14 @@ def test_the_first_task_trains_twice_as_long_and_partial_batches_are_kept() -> N
     trainer, notes = trainer_for(tiny("finetune", batch_size=50))
     steps = watch_steps(trainer)
     finish(trainer)
-    assert Counter(record["task"] for record in notes.epochs) == {0: 4, 1: 2, 2: 2}
+    assert Counter(record.task for record in notes.epochs) == {0: 4, 1: 2, 2: 2}
     for (task, epoch), given_there in epochs_of(steps).items():
         count = len(trainer.stream[task].train)
         sizes = [len(step.rows) for step in given_there]
         assert sizes == [50] * (count // 50) + [count % 50] * (count % 50 > 0)
         assert [step.step for step in given_there] == list(range(len(sizes)))
-        record = next(r for r in notes.epochs if (r["task"], r["epoch"]) == (task, epoch))
-        assert record["images"] == count
+        record = next(r for r in notes.epochs if (r.task, r.epoch) == (task, epoch))
+        assert record.images == count
     assert any(len(step.rows) < 50 for step in steps)
 
 
@@ -237,7 +237,7 @@ def test_incremental_joint_trains_and_validates_on_the_union_with_complete_label
     two_labels = [labels for _, _, labels in images_of(epochs_of(steps)[2, 0]) if sum(labels) == 2]
     assert two_labels
     for record, rows in zip(notes.epochs, validated, strict=True):
-        assert sorted(rows) == trainer.stream.valid(after=record["task"]).rows.tolist()
+        assert sorted(rows) == trainer.stream.valid(after=record.task).rows.tolist()
 
 
 @checks(max_examples=30)
@@ -334,7 +334,7 @@ def test_optimiser_and_rate_are_fresh_at_each_task_and_weights_are_not() -> None
         learnt = {k: v for k, v in end.items() if "running" not in k and "num_" not in k}
         assert same(learnt, {k: begin[k] for k in learnt})
     # The rate did fall meanwhile, and began anew.
-    rates = [(r["task"], r["epoch"], r["rate"]) for r in notes.epochs]
+    rates = [(r.task, r.epoch, r.rate) for r in notes.epochs]
     assert all(rate == 0.5 for _, epoch, rate in rates if epoch == 0)
     assert any(rate < 0.5 for _, _, rate in rates)
 
@@ -376,7 +376,7 @@ def test_the_rate_follows_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     watch_steps(trainer, also=lambda _: used.append(trainer.optimiser.param_groups[0]["lr"]))
     finish(trainer)
     expected = [1, 1, 1, 0.1, 0.1, 0.1, 0.1, 0.01, 1, 1, 1, 0.1]
-    assert [record["rate"] for record in notes.epochs] == pytest.approx(expected)
+    assert [record.rate for record in notes.epochs] == pytest.approx(expected)
     assert sorted(set(used)) == pytest.approx([0.01, 0.1, 1])
 
 
@@ -395,7 +395,7 @@ def test_a_task_ends_with_the_best_or_the_last_weights(
 
     def note_epoch() -> None:
         record = notes.epochs[-1]
-        by_epoch[record["task"], record["epoch"]] = weights(model)
+        by_epoch[record.task, record.epoch] = weights(model)
 
     notes.at_epoch.append(note_epoch)
     notes.at_scores.append(lambda: ended.update({notes.lines[-1].after: weights(model)}))
@@ -496,13 +496,13 @@ def test_validation_after_each_epoch_is_pw_js_on_the_tasks_own_labels() -> None:
     expected: list[float] = []
 
     def judge() -> None:
-        view = trainer.stream[notes.epochs[-1]["task"]].valid
+        view = trainer.stream[notes.epochs[-1].task].valid
         named = trainer.learner.logits(view) > 0
         expected.append(float(metrics.pw_jaccard(named, view.targets).mean()))
 
     notes.at_epoch.append(judge)
     finish(trainer)
-    assert [record["valid"] for record in notes.epochs] == expected
+    assert [record.valid for record in notes.epochs] == expected
     assert len(set(expected)) > 3
     assert len(trainer.stream[0].valid) > 0
 
@@ -511,7 +511,7 @@ def test_validation_without_images_is_zero() -> None:
     trainer, notes = trainer_for(tiny("finetune", tasks=1, epochs=1), shapes_stream())
     assert len(trainer.stream[0].valid) == 0
     finish(trainer)
-    assert [record["valid"] for record in notes.epochs] == [0.0, 0.0]
+    assert [record.valid for record in notes.epochs] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("method", ["finetune", "lucir"])
@@ -524,7 +524,7 @@ def test_each_image_is_looked_at_once_an_evaluation(method: str) -> None:
     notes.at_scores.append(lambda: judged.append(looks.take()))
     finish(trainer)
     for record, rows in zip(notes.epochs, validated, strict=True):
-        assert sorted(rows) == stream[record["task"]].valid.rows.tolist()
+        assert sorted(rows) == stream[record.task].valid.rows.tolist()
     assert [(line.after, line.split) for line in notes.lines] == [
         (after, split) for after in range(3) for split in ("post_valid", "test")
     ]
@@ -653,6 +653,6 @@ def test_a_task_without_images_passes(method: str) -> None:
     trainer, notes = trainer_for(tiny(method), stream)
     assert [len(task.train) for task in stream] == [2, 0, 1]
     finish(trainer)
-    without = [np.isnan(r["loss"]) for r in notes.epochs if not r["images"]]
+    without = [np.isnan(r.loss) for r in notes.epochs if not r.images]
     assert all(without)
     assert len(notes.lines) == 6

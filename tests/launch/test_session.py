@@ -197,7 +197,7 @@ def test_other_recorders_get_the_same_records(tmp_path: Path) -> None:
     notes = Notes()
     trained(tmp_path / "run", tiny("er", epochs=1, tasks=2), recorders=(notes,))
     folder = RunFolder(tmp_path / "run")
-    assert [r["loss"] for r in notes.epochs] == [r["loss"] for r in folder.lines("epochs")]
+    assert [r.loss for r in notes.epochs] == [r["loss"] for r in folder.lines("epochs")]
     assert len(notes.lines) == 4
     for after, (predictions, _) in notes.kept.items():
         assert np.array_equal(predictions, folder.predictions(after))

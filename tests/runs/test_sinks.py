@@ -19,13 +19,13 @@ from polarbear.base.errors import PolarbearError, install_line
 from polarbear.launch.runner import run
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.sinks import MLflowSink, TensorBoardSink
-from polarbear.score.record import ScoreRecord
+from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings
 
 SETTINGS = Settings(
     "er", "iirc-shapes", epochs=2, first_task_factor=1.5, tasks=2, network="small", batch_size=128
 )
-EPOCH = {"task": 1, "epoch": 0, "loss": 0.5, "rate": 0.1, "valid": 0.25, "images": 60, "seconds": 2}
+EPOCH = EpochRecord(1, 0, loss=0.5, rate=0.1, valid=0.25, images=60, seconds=2)
 SCORES = ScoreRecord(
     1,
     "test",

@@ -3,9 +3,9 @@
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from polarbear.engine.task.training_set import TaskImages
 from polarbear.score import metrics
 from polarbear.score.decide import Logits, decision
 from polarbear.score.evaluate import Evaluator
-from polarbear.score.record import ScoreRecord
+from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.score.table import mean
 
 log = logging.getLogger("polarbear")
@@ -39,7 +39,7 @@ class DivergedError(PolarbearError):
 class Recorder(Protocol):
     """Receives what a run measures: the run folder, TensorBoard, a progress display."""
 
-    def epoch(self, record: Mapping[str, Any]) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         """Take the record of an epoch."""
         ...
 
@@ -196,15 +196,8 @@ class Trainer:
         score = self._validation_score(steps)
         self._keep_best(score)
         p = self.progress
-        record = {
-            "task": p.task,
-            "epoch": p.epoch,
-            "loss": mean(self.loss_values()),
-            "rate": p.plateau.rate,
-            "valid": score,
-            "images": images,
-            "seconds": seconds,
-        }
+        loss = mean(self.loss_values())
+        record = EpochRecord(p.task, p.epoch, loss, p.plateau.rate, score, images, seconds)
         for recorder in self.recorders:
             recorder.epoch(record)
         self.losses = np.empty(0)

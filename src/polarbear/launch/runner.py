@@ -2,11 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -23,7 +22,7 @@ from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.launch.stop import Stop, stop_on_signal
 from polarbear.runs.folder import RunError, RunFolder
 from polarbear.score.decide import Logits
-from polarbear.score.record import ScoreRecord
+from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings
 
 log = logging.getLogger("polarbear")
@@ -38,9 +37,9 @@ class FolderRecorder:
     folder: RunFolder
     keep_scores: bool
 
-    def epoch(self, record: Mapping[str, Any]) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         """Add a line to epochs.jsonl."""
-        self.folder.append("epochs", record)
+        self.folder.append("epochs", record.to_json())
 
     def scores(self, record: ScoreRecord) -> None:
         """Add a line to scores.jsonl."""

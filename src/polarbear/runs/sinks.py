@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError, install_line
 from polarbear.base.files import write_json
 from polarbear.score.decide import Logits
-from polarbear.score.record import ScoreRecord
+from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings
 
 log = logging.getLogger("polarbear")
@@ -57,9 +57,9 @@ class TensorBoardSink:
         if "_writer" in vars(self):
             self._writer.close()
 
-    def epoch(self, record: Mapping[str, Any]) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         """Draw an epoch's loss, rate, validation score and speed."""
-        step = epochs_before(self.settings, record["task"]) + record["epoch"]
+        step = epochs_before(self.settings, record.task) + record.epoch
         for name, value in epoch_values(record):
             self._writer.add_scalar(name, value, step)
 
@@ -127,9 +127,9 @@ class MLflowSink:
             status = "FINISHED" if kind is None else "FAILED" if failed else "KILLED"
             self._try(lambda: self._client.set_terminated(self._run, status))
 
-    def epoch(self, record: Mapping[str, Any]) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         """Send an epoch's loss, rate, validation score and speed."""
-        step = epochs_before(self.settings, record["task"]) + record["epoch"]
+        step = epochs_before(self.settings, record.task) + record.epoch
         self._send(epoch_values(record), step)
 
     def scores(self, record: ScoreRecord) -> None:
@@ -179,16 +179,19 @@ class MLflowSink:
         return run
 
 
-def epoch_values(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def epoch_values(record: EpochRecord) -> Iterator[tuple[str, float]]:
     """Return an epoch's numbers by name.
 
-    >>> record = {"loss": 0.5, "rate": 1.0, "valid": 0.25, "images": 300, "seconds": 2.0}
+    >>> record = EpochRecord(0, 1, 0.5, 1.0, 0.25, images=300, seconds=2.0, own={"drift": 0.1})
     >>> dict(epoch_values(record))["epoch/images_per_second"]
     150.0
     """
-    for name in ("loss", "rate", "valid"):
-        yield f"epoch/{name}", float(record[name])
-    yield "epoch/images_per_second", record["images"] / max(record["seconds"], 1e-9)
+    yield "epoch/loss", record.loss
+    yield "epoch/rate", record.rate
+    yield "epoch/valid", record.valid
+    yield "epoch/images_per_second", record.images / max(record.seconds, 1e-9)
+    for name, value in record.own.items():
+        yield f"own/{name}", value
 
 
 def score_values(record: ScoreRecord) -> Iterator[tuple[str, float]]:

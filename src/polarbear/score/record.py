@@ -1,8 +1,8 @@
-"""One line of ``scores.jsonl``: every score on one split after one task."""
+"""What a run measures: the lines of ``scores.jsonl`` and of ``epochs.jsonl``."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,31 @@ class ScoreRecord:
             if len(row) != after + 1:
                 raise ValueError(f"{len(row)} values of {name} by task after task {after}")
         return cls(after, split, scores, by_task)
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """An epoch: its mean ``loss``, learning ``rate``, in-task validation score and cost.
+
+    ``own`` are numbers that the method logged; ``phase`` is empty in a task's main one.
+
+    >>> EpochRecord(0, 1, loss=0.5, rate=1.0, valid=0.25, images=300, seconds=2.0).to_json()["loss"]
+    0.5
+    """
+
+    task: int
+    epoch: int
+    loss: float
+    rate: float
+    valid: float
+    images: int
+    seconds: float
+    phase: str = ""
+    own: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the line's content, without what most epochs have not."""
+        return {k: v for k, v in asdict(self).items() if k not in ("phase", "own") or v}
 
 
 def _plain(value: float) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from polarbear.base.arrays import Bools
 from polarbear.cli.shared.console import console, error_console, plain_table, share
 from polarbear.runs.folder import RunFolder
 from polarbear.score.decide import Logits
-from polarbear.score.record import ScoreRecord
+from polarbear.score.record import EpochRecord, ScoreRecord
 
 if TYPE_CHECKING:
     from polarbear.launch.fleet import Outcome
@@ -23,7 +23,7 @@ class TaskLines:
 
     name: str
 
-    def epoch(self, record: Mapping[str, Any]) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         """Say nothing of an epoch."""
 
     def scores(self, record: ScoreRecord) -> None:

@@ -2,10 +2,10 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -15,7 +15,7 @@ from polarbear.cli.shared.console import error_console, share
 from polarbear.cli.shared.eta import Pace, Workload
 from polarbear.cli.shared.progress import clock
 from polarbear.score.decide import Logits
-from polarbear.score.record import ScoreRecord
+from polarbear.score.record import EpochRecord, ScoreRecord
 
 if TYPE_CHECKING:
     from polarbear.engine import trainer as engine
@@ -95,9 +95,9 @@ class Watch:
         place = f"task {progress.task} (0–{trainer.tasks - 1}) epoch {epoch}/{epochs}"
         self.display.show(place, self._numbers(progress, total), done, total)
 
-    def epoch(self, record: Mapping[str, Any]) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         """Remember the validation score."""
-        self.valid = record["valid"]
+        self.valid = record.valid
 
     def scores(self, record: ScoreRecord) -> None:
         """Say R_j after a task."""

@@ -26,6 +26,7 @@ from polarbear.launch.prepare import assemble
 from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.named.registry import find
 from polarbear.score.decide import Logits
+from polarbear.score.record import EpochRecord
 from polarbear.settings.settings import Settings
 
 PLACES = ("in the first task", "in a later task")
@@ -39,7 +40,7 @@ class Answers:
         """Begin with none."""
         self.after: dict[int, Logits] = {}
 
-    def epoch(self, record: Any) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         """Pass over it."""
 
     def scores(self, record: Any) -> None:
