@@ -10,6 +10,7 @@ from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, frozen_copy
 from polarbear.engine.nets.heads import build_head
 from polarbear.engine.nets.model import Model
+from polarbear.settings.settings import Settings
 
 WIDTH = 6
 CLASSES = 10
@@ -42,6 +43,24 @@ def class_images(column: int, limit: int | None) -> Tensor:
     return random_images(9 + column, seed=1000 + column)[:limit]
 
 
+def context_for(
+    task: int, old: int, seen: int, look_up: Callable[[int, int | None], Tensor] = class_images
+) -> TaskContext:
+    """A place in a stream, without images but those that are looked up."""
+    return TaskContext(
+        task,
+        old,
+        seen,
+        classes=tuple(f"class {column}" for column in range(seen)),
+        settings=Settings("er"),
+        class_counts=torch.ones(seen),
+        epoch=torch.tensor(0),
+        step=torch.tensor(0),
+        class_images=look_up,
+        batches=lambda which: iter(()),
+    )
+
+
 def at_task(
     method: type[Method],
     sizes: Sequence[int] = (4, 3),
@@ -59,7 +78,7 @@ def at_task(
         if method.wants_teacher and task > 0:
             learner.teacher = frozen_copy(learner.model)
         learner.model.head.grow(old + size)
-        learner.context = TaskContext(task, old, old + size, look_up)
+        learner.context = context_for(task, old, old + size, look_up)
         learner.begin_task(learner.context)
         if task < len(sizes) - 1:
             step(learner, batch_for(learner, seed=task))

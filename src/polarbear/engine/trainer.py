@@ -9,12 +9,13 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from polarbear.base.arrays import Bools, Floats, Ints
 from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Stream, View
 from polarbear.engine.contract.method import frozen_copy
+from polarbear.engine.contract.phase import Phase
 from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.steps.captured import CapturedSteps, can_capture
 from polarbear.engine.steps.eager import EagerSteps
@@ -22,7 +23,7 @@ from polarbear.engine.steps.steps import Steps
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.plateau import Plateau
-from polarbear.engine.task.training_set import TaskImages
+from polarbear.engine.task.training_set import TaskImages, TrainingSet
 from polarbear.score import metrics
 from polarbear.score.decide import Logits, decision
 from polarbear.score.evaluate import Evaluator
@@ -56,11 +57,12 @@ class Recorder(Protocol):
 class Progress:
     """Where a run stands: before step ``step`` of epoch ``epoch`` of task ``task``.
 
-    ``begun`` tells whether the task has been made ready.
+    ``begun`` tells whether the task has been made ready; phase 0 is its main one.
     """
 
     task: int = 0
     begun: bool = False
+    phase: int = 0
     epoch: int = 0
     step: int = 0
     plateau: Plateau = field(default_factory=lambda: Plateau(0.0))
@@ -83,6 +85,8 @@ class Trainer:
         self.losses: Floats = np.empty(0)  # of the epoch's steps before a checkpoint was taken
         self.optimiser: torch.optim.SGD
         self.images: TaskImages
+        self.phases: tuple[Phase, ...]
+        self.learning: list[nn.Parameter]
         self.task_steps: Steps | None = None
         self.decide = decision(self.settings.decision)
         self._planned: dict[int, EpochPlan] = {}
@@ -98,10 +102,17 @@ class Trainer:
         while self.progress.task < self.tasks:
             if not self.progress.begun:
                 self.begin_task()
-            while self.progress.epoch < self.settings.epochs_of(self.progress.task):
-                yield from self._train_epoch()
+            while self.progress.phase < len(self.phases):
+                while self.progress.epoch < self.phase.epochs:
+                    yield from self._train_epoch()
+                self._finish_phase()
             self._finish_task()
             yield self.progress
+
+    @property
+    def phase(self) -> Phase:
+        """The phase the run stands in."""
+        return self.phases[self.progress.phase]
 
     def begin_task(self) -> None:
         """Make model, method and optimiser ready for the task the run stands before."""
@@ -110,40 +121,72 @@ class Trainer:
         if method.wants_teacher and task.index > 0:
             method.teacher = frozen_copy(model)
         model.head.grow(len(task.seen))  # type: ignore[operator]
-        self.prepare_method()
         self.best = {}
         rate = self.settings.learning_rate
         self.progress = Progress(task=task.index, begun=True, plateau=Plateau(rate))
+        self.prepare_method()
+        self.prepare_phase()
 
     def prepare_method(self) -> None:
-        """Tell the method where it stands, start a fresh optimiser and gather the task's images."""
-        learner, settings, task = self.learner, self.settings, self.progress.task
+        """Tell the method where it stands, and gather the task's images."""
+        learner, task = self.learner, self.progress.task
         method, device = learner.method, learner.machine.device
         learner.machine.place(learner.model)
         method.to(device)
-        method.context = learner.context(self.stream[task])
+        self.images = learner.task_images(self.stream, task)
+        method.context = learner.context(self.stream[task], self.images)
         method.begin_task(method.context)
         method.to(device)  # buffers that it has only now
+        self.learning = [p for p in learner.model.parameters() if p.requires_grad]
+        main = Phase("", self.settings.epochs_of(task), self.settings.learning_rate, on="all")
+        self.phases = (main, *method.phases())
+
+    def prepare_phase(self, training_set: TrainingSet | None = None) -> None:
+        """Gather a later phase's images, unless they are given, and start a fresh optimiser."""
+        settings, phase = self.settings, self.phase
+        if self.progress.phase > 0:
+            if training_set is None:
+                training_set = self.learner.phase_set(self.stream, self.progress.task, phase)
+            self.images = replace(self.images, training_set=training_set, reference=None)
+        learning = self.learning if phase.parameters is None else list(phase.parameters)
+        chosen = set(learning)
+        for parameter in self.learning:
+            parameter.requires_grad_(parameter in chosen)
         self.optimiser = torch.optim.SGD(
-            [p for p in learner.model.parameters() if p.requires_grad],
-            lr=settings.learning_rate,
+            learning,
+            lr=phase.learning_rate,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
-            fused=device.type == "cuda",
+            fused=self.learner.machine.device.type == "cuda",
         )
-        self.images = TaskImages.of(self.stream, task, method, learner.memory)
         self._planned = {}
+
+    def _finish_phase(self) -> None:
+        """Leave a phase with the weights that are kept of it, and make the next one ready."""
+        if self.task_steps is not None:
+            self.task_steps.close()
+            self.task_steps = None
+        if self.best:
+            self.learner.model.load_state_dict(self.best)
+            self.best = {}
+        number = self.progress.phase + 1
+        self.progress = Progress(self.progress.task, begun=True, phase=number)
+        if number < len(self.phases):
+            rate = self.phase.learning_rate
+            self.progress = replace(self.progress, plateau=Plateau(rate))
+            self.prepare_phase()
 
     def _train_epoch(self) -> Iterator[Progress]:
         began, p = time.perf_counter(), self.progress
         plan = self._planned.pop(p.epoch, None) or self._plan(p.epoch)
+        self.learner.method.context.epoch.fill_(p.epoch)
         steps = self.task_steps = self.task_steps or self._make_steps(plan)
         for done in steps.epoch(plan, p.plateau.rate, p.step, self.losses):
             # A run that pauses in the same place stands before the same progress, told once.
             if done != self.progress.step:
                 self.progress = replace(p, step=done)
             # The next epoch is planned while the device is at work on this one.
-            if done == plan.steps and p.epoch + 1 < self.settings.epochs_of(p.task):
+            if done == plan.steps and p.epoch + 1 < self.phase.epochs:
                 self._planned = self._planned or {p.epoch + 1: self._plan(p.epoch + 1)}
             yield self.progress
         self.refuse_divergence()
@@ -151,14 +194,17 @@ class Trainer:
         yield self.progress
 
     def _plan(self, epoch: int) -> EpochPlan:
-        images, place = self.images, (self.progress.task, epoch)
+        images, p = self.images, self.progress
+        place = (p.task, epoch) if p.phase == 0 else (p.task, epoch, p.phase)
         return EpochPlan.plan(self.learner, images.training_set, images.reference, place)
 
     def _make_steps(self, plan: EpochPlan) -> Steps:
         """Return the task's steps: captured where that can be, else eager."""
         if self._captures:
             try:
-                return CapturedSteps(self.learner, self.optimiser, plan, self.images.valid)
+                return CapturedSteps(
+                    self.learner, self.optimiser, self.phase, plan, self.images.valid
+                )
             except RuntimeError as error:
                 log.warning(
                     "steps cannot be captured as a CUDA graph, so they run one by one "
@@ -166,7 +212,7 @@ class Trainer:
                     str(_first_cause(error)),  # text alone: an error holds on to its frames
                 )
                 self._captures = False
-        return EagerSteps(self.learner, self.optimiser, self.images.valid)
+        return EagerSteps(self.learner, self.optimiser, self.phase, self.images.valid)
 
     def refuse_divergence(self) -> None:
         """Raise if a loss of this epoch or a weight is no number; asks the device twice."""
@@ -197,11 +243,13 @@ class Trainer:
         self._keep_best(score)
         p = self.progress
         loss = mean(self.loss_values())
-        record = EpochRecord(p.task, p.epoch, loss, p.plateau.rate, score, images, seconds)
+        measured = (loss, p.plateau.rate, score, images, seconds)
+        own = self.learner.method.take_logged()
+        record = EpochRecord(p.task, p.epoch, *measured, phase=self.phase.name, own=own)
         for recorder in self.recorders:
             recorder.epoch(record)
         self.losses = np.empty(0)
-        plateau = p.plateau.update(score, self.settings)
+        plateau = p.plateau if p.phase else p.plateau.update(score, self.settings)
         self.progress = replace(p, epoch=p.epoch + 1, step=0, plateau=plateau)
 
     def _validation_score(self, steps: Steps) -> float:
@@ -213,7 +261,8 @@ class Trainer:
 
     def _keep_best(self, score: float) -> None:
         """Copy the weights of the best epoch; of equal ones the later."""
-        if self.learner.method.keep != "best" or score < self.progress.best_score:
+        last = self.learner.method.keep == "last" or self.progress.phase > 0
+        if last or score < self.progress.best_score:
             return
         # Asked for anew: a network may have put another tensor in the place of a buffer.
         weights = self.learner.model.state_dict()
@@ -237,17 +286,13 @@ class Trainer:
 
     def _finish_task(self) -> None:
         learner, after = self.learner, self.progress.task
-        if self.task_steps is not None:
-            self.task_steps.close()
-            self.task_steps = None
-        if self.best:
-            learner.model.load_state_dict(self.best)
+        for parameter in self.learning:
+            parameter.requires_grad_(True)
         learner.method.end_task()
         learner.remember(self.stream[after])
         learner.method.teacher = None
         for split in ("post_valid", "test"):
             self._evaluate(split, after)
-        self.best = {}
         self.progress = Progress(task=after + 1)
 
     def _evaluate(self, split: str, after: int) -> None:

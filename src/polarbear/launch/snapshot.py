@@ -13,6 +13,7 @@ from polarbear.engine.nets.model import Model
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.plateau import Plateau
 from polarbear.engine.task.replay_memory import ReplayMemory
+from polarbear.engine.task.training_set import TrainingSet
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch.checkpoint import Checkpoint
 
@@ -28,13 +29,16 @@ def take_snapshot(trainer: Trainer) -> Checkpoint:
         "memory": {k: torch.tensor(np.asarray(a)) for k, a in learner.memory.to_arrays().items()},
         "losses": {"epoch": torch.tensor(trainer.loss_values())},
         "method": learner.method.state(),
+        "logged": learner.method.logged,
     }
-    if learner.method.teacher is not None:
-        groups["teacher"] = learner.method.teacher.state_dict()
+    if trainer.progress.phase > 0:  # chosen with the weights that the phase began with
+        groups["phase"] = {k: torch.tensor(a) for k, a in vars(trainer.images.training_set).items()}
+    networks = _networks(learner)
+    groups |= {group: network.state_dict() for group, network in networks.items()}
     tensors = {f"{group}/{name}": t for group, part in groups.items() for name, t in part.items()}
     facts = {"progress": asdict(trainer.progress), "sizes": _sizes(learner.model)}
-    if learner.method.teacher is not None:
-        facts["teacher_sizes"] = _sizes(learner.method.teacher)
+    if networks:
+        facts["network_sizes"] = {group: _sizes(one) for group, one in networks.items()}
     return Checkpoint({k: t.detach().cpu().clone() for k, t in tensors.items()}, facts)
 
 
@@ -47,29 +51,47 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     memory = _group(checkpoint, "memory")
     learner.memory = ReplayMemory.from_arrays({name: t.numpy() for name, t in memory.items()})
     trainer.losses = _group(checkpoint, "losses")["epoch"].double().numpy()
-    if trainer.progress.begun:
-        _restore_teacher(learner, checkpoint)
+    _restore_networks(learner, checkpoint)
     _resize(learner.model, facts["sizes"])
     learner.model.load_state_dict(_group(checkpoint, "model"))
     if trainer.progress.begun:
         # A method may change weights in begin_task, so those of the checkpoint come back after.
         trainer.prepare_method()
         learner.model.load_state_dict(_group(checkpoint, "model"))
+        given = {name: tensor.numpy() for name, tensor in _group(checkpoint, "phase").items()}
+        trainer.prepare_phase(TrainingSet(**given) if given else None)
     learner.machine.place(learner.model)
     device = learner.machine.device
     learner.method.load_state({k: t.to(device) for k, t in _group(checkpoint, "method").items()})
+    logged = _group(checkpoint, "logged")
+    learner.method.logged = {name: total.to(device) for name, total in logged.items()}
     if trainer.progress.begun:
         _restore_momentum(trainer, _group(checkpoint, "momentum"))
         best = _group(checkpoint, "best")
         trainer.best = {name: t.to(learner.machine.device) for name, t in best.items()}
 
 
-def _restore_teacher(learner: Learner, checkpoint: Checkpoint) -> None:
-    if weights := _group(checkpoint, "teacher"):
-        _resize(learner.model, checkpoint.facts["teacher_sizes"])
+def _networks(learner: Learner) -> dict[str, Model]:
+    """Return the frozen networks a method has, by the name of their group of tensors."""
+    found = {f"network/{name}": one for name, one in learner.method.networks.items()}
+    teacher = learner.method.teacher
+    return found if teacher is None else found | {"teacher": teacher}
+
+
+def _restore_networks(learner: Learner, checkpoint: Checkpoint) -> None:
+    facts = checkpoint.facts
+    sizes = dict(facts.get("network_sizes", {}))
+    if "teacher_sizes" in facts:  # as earlier versions wrote it
+        sizes["teacher"] = facts["teacher_sizes"]
+    for group, its_sizes in sizes.items():
+        _resize(learner.model, its_sizes)
         learner.machine.place(learner.model)
-        learner.method.teacher = frozen_copy(learner.model)
-        learner.method.teacher.load_state_dict(weights)
+        network = frozen_copy(learner.model)
+        network.load_state_dict(_group(checkpoint, group))
+        if group == "teacher":
+            learner.method.teacher = network
+        else:
+            learner.method.networks[group.removeprefix("network/")] = network
 
 
 def _sizes(model: Model) -> tuple[int, int]:

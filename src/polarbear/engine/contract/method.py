@@ -1,5 +1,6 @@
 """What a method is: a loss, and a few words about what it needs from the engine."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
@@ -10,6 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import Batch, TaskContext
+from polarbear.engine.contract.phase import Phase
 from polarbear.engine.nets.model import Model
 
 
@@ -27,14 +29,18 @@ class Method(nn.Module):
     - ``keep_everything``: memory without a limit.
     - ``complete``: trains on the union of all data so far with complete labels.
     - ``joint``: all classes in one task.
+    - ``held_out``: images per class, of the task and of memory, kept for a phase of their own.
+    - ``oracle``: it is told what a learner is not, such as the hierarchy; reports say so.
 
     ``teacher`` is a frozen copy of the model as it was before the current task, in evaluation
     mode, if ``wants_teacher``; None in the first task. ``context`` tells where in the stream it
     stands. A tensor that must last, ``self.register_buffer(name, tensor)``, is on the run's device
-    and in its checkpoints; change it in place.
+    and in its checkpoints; change it in place. So are ``networks``, frozen copies of the model by
+    name: ``self.networks["first"] = frozen_copy(self.model)``.
     """
 
     summary: ClassVar[str] = ""
+    title: ClassVar[str] = ""
     head: ClassVar[Literal["linear", "cosine"]] = "linear"
     keep: ClassVar[Literal["best", "last"]] = "best"
     inclusive: ClassVar[bool] = False
@@ -44,6 +50,8 @@ class Method(nn.Module):
     complete: ClassVar[bool] = False
     joint: ClassVar[bool] = False
     wants_teacher: ClassVar[bool] = False
+    held_out: ClassVar[int] = 0
+    oracle: ClassVar[bool] = False
 
     @dataclass(frozen=True)
     class Options:
@@ -65,6 +73,8 @@ class Method(nn.Module):
         self.model = model
         self.options: Any = self.Options() if options is None else options
         self.teacher: Model | None = None
+        self.networks: dict[str, Model] = {}
+        self.logged: dict[str, Tensor] = {}
         self.context: TaskContext
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -95,8 +105,31 @@ class Method(nn.Module):
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
+    def phases(self) -> Sequence[Phase]:
+        """Return the phases that follow a task's main one, in order; called after begin_task."""
+        return ()
+
     def end_task(self) -> None:
         """Finish a task: the kept weights are in place, memory is filled afterwards."""
+
+    def log(self, name: str, value: Tensor | float) -> None:
+        """Note a number of one's own, for the log and the report: its mean over an epoch is kept.
+
+        Called in ``begin_task`` or in a loss, there with a tensor of one number, which stays on the
+        device.
+        """
+        if name not in self.logged:
+            self.logged[name] = torch.zeros(2, dtype=torch.float64, device=self.context.step.device)
+        total = self.logged[name]
+        total[0] += value.detach() if isinstance(value, Tensor) else value
+        total[1] += 1
+
+    def take_logged(self) -> dict[str, float]:
+        """Return the mean of each logged number, for the engine, and begin anew."""
+        sums = {name: total.tolist() for name, total in self.logged.items()}
+        for total in self.logged.values():
+            total.zero_()
+        return {name: total / count for name, (total, count) in sums.items() if count}
 
     def state(self) -> dict[str, Tensor]:
         """Return tensors of the method's own that a checkpoint must keep: its buffers, by name.

@@ -17,6 +17,7 @@ from torch import Tensor
 from polarbear.base.arrays import Floats
 from polarbear.benchmark.stream import View
 from polarbear.engine.contract.method import Method
+from polarbear.engine.contract.phase import Phase
 from polarbear.engine.images.pixels import ResidentPixels
 from polarbear.engine.images.transform import for_evaluation
 from polarbear.engine.nets.model import weights_are_finite
@@ -53,13 +54,18 @@ class Graphs:
 
 
 class CapturedSteps:
-    """The training steps of one task, and its validation, captured.
+    """The training steps of one phase, and its validation, captured.
 
-    Built for the shapes of a task's first epoch; every epoch of the task has the same.
+    Built for the shapes of a phase's first epoch; every epoch of the phase has the same.
     """
 
     def __init__(
-        self, learner: Learner, optimiser: torch.optim.SGD, plan: EpochPlan, valid: View
+        self,
+        learner: Learner,
+        optimiser: torch.optim.SGD,
+        phase: Phase,
+        plan: EpochPlan,
+        valid: View,
     ) -> None:
         """Allocate the buffers and capture."""
         if type(learner.method).state is not Method.state:
@@ -67,12 +73,12 @@ class CapturedSteps:
                 "the method has a state() of its own, and a replay knows tensors that stay in "
                 "their places alone: use self.register_buffer(name, tensor) instead"
             )
-        self.learner, self.optimiser = learner, optimiser
+        self.learner, self.optimiser, self.phase = learner, optimiser, phase
         self.device = device = learner.machine.device
         self.images, self.steps, beside = len(plan.drawn.order), plan.steps, plan.beside
         self.training_set = TrainingSetBuffers.of(plan.drawn, device)
         self.beside = None if beside is None else TrainingSetBuffers.of(beside, device)
-        self.step = torch.zeros((), dtype=torch.long, device=device)
+        self.step = learner.method.context.step
         self.losses = torch.zeros(self.steps, device=device)
         self.valid_rows = torch.tensor(valid.rows, device=device)
         self.ended = False
@@ -183,12 +189,12 @@ class CapturedSteps:
 
     def _train(self, images: int) -> None:
         learner, beside = self.learner, self.beside
-        learner.model.train()
+        learner.model.train(not self.phase.evaluation)
         self.optimiser.zero_grad(set_to_none=True)
         batch = self.training_set.batch(self.step, images, learner)
         reference = None if beside is None else beside.batch(self.step, beside.size, learner)
         with learner.machine.autocast():
-            loss = learner.method.backward(batch, reference)
+            loss = self.phase.backward(learner.method.backward, batch, reference)
         self.optimiser.step()
         self.losses.index_copy_(0, self.step[None], loss.float()[None])
         self.step += 1

@@ -24,6 +24,7 @@ class Before:
     tensors: list[Tensor]
     copies: list[Tensor]
     buffers: list[tuple[nn.Module, dict[str, Tensor | None]]]
+    logged: dict[str, Tensor]
 
     @classmethod
     @torch.no_grad()
@@ -36,7 +37,8 @@ class Before:
         tensors = _tensors(learner, optimiser)
         modules = [part for module in _modules(learner) for part in module.modules()]
         buffers = [(module, dict(module._buffers)) for module in modules]
-        return cls(learner, optimiser, tensors, [t.clone() for t in tensors], buffers)
+        logged = {name: total.clone() for name, total in learner.method.logged.items()}
+        return cls(learner, optimiser, tensors, [t.clone() for t in tensors], buffers, logged)
 
     def are_in_place(self) -> bool:
         """Whether every tensor is still where it was, and none has come: a replay sees no other."""
@@ -52,6 +54,8 @@ class Before:
             module._buffers.update(buffers)
         for tensor, copy in zip(self.tensors, self.copies, strict=True):
             tensor.copy_(copy)
+        for name, total in self.learner.method.logged.items():
+            total.copy_(self.logged.get(name, torch.zeros_like(total)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from torch import Tensor
 from polarbear.base.arrays import Floats
 from polarbear.benchmark.stream import View
 from polarbear.engine.contract.batch import Batch
+from polarbear.engine.contract.phase import Phase
 from polarbear.engine.generator import generator_for
 from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.task.epoch_plan import EpochPlan
@@ -17,11 +18,13 @@ from polarbear.score.decide import Logits
 
 
 class EagerSteps:
-    """The training steps of one task, and its validation, one by one."""
+    """The training steps of one phase, and its validation, one by one."""
 
-    def __init__(self, learner: Learner, optimiser: torch.optim.SGD, valid: View) -> None:
+    def __init__(
+        self, learner: Learner, optimiser: torch.optim.SGD, phase: Phase, valid: View
+    ) -> None:
         """Stand before an epoch."""
-        self.learner, self.optimiser, self.valid = learner, optimiser, valid
+        self.learner, self.optimiser, self.phase, self.valid = learner, optimiser, phase, valid
         self._before: Floats = np.empty(0)
         self._losses: list[Tensor] = []  # on the device: to ask for one would be to wait
 
@@ -31,16 +34,17 @@ class EagerSteps:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         for step, (batch, reference) in enumerate(plan.batches(first), start=first):
+            self.learner.method.context.step.fill_(step)
             seed = generator_for(self.learner.settings.seed, "dropout", *plan.place, step)
             self._losses.append(self._step(batch, reference, int(seed.integers(2**63))))
             yield step + 1
 
     def _step(self, batch: Batch, reference: Batch | None, seed: int) -> Tensor:
-        machine = self.learner.machine
-        self.learner.model.train()
+        machine, method = self.learner.machine, self.learner.method
+        self.learner.model.train(not self.phase.evaluation)
         self.optimiser.zero_grad(set_to_none=True)
         with machine.seeded(seed), machine.autocast():
-            loss = self.learner.method.backward(batch, reference)
+            loss = self.phase.backward(method.backward, batch, reference)
         self.optimiser.step()
         return loss
 

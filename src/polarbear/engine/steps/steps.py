@@ -9,7 +9,7 @@ from polarbear.score.decide import Logits
 
 
 class Steps(Protocol):
-    """The training steps of one task, and its validation: eager, or captured as CUDA graphs."""
+    """The training steps of a phase, and its validation: eager, or captured as CUDA graphs."""
 
     def epoch(self, plan: EpochPlan, rate: float, first: int, losses: Floats) -> Iterator[int]:
         """Train from step ``first`` on; ``losses`` (first,) are those of the steps before.

@@ -14,8 +14,8 @@ from polarbear.engine.images.transform import Jitter, augment
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.training_set import TrainingSet
 
-Place = tuple[int, int]
-"""A task and an epoch of it."""
+Place = tuple[int, ...]
+"""A task, an epoch of it and, after the main one, a phase."""
 
 
 @dataclass(frozen=True, eq=False)

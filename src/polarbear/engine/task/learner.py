@@ -1,7 +1,7 @@
 """A model, its method and its memory, as they stand at one place in a stream."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,15 +9,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polarbear.base.arrays import Ints
-from polarbear.benchmark.stream import Task, View
-from polarbear.engine.contract.batch import TaskContext
+from polarbear.base.errors import PolarbearError
+from polarbear.benchmark.stream import Stream, Task, View
+from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method
+from polarbear.engine.contract.phase import Phase
 from polarbear.engine.generator import generator_for
 from polarbear.engine.images.pixels import Pixels
 from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.model import Model
 from polarbear.engine.task.replay_memory import ReplayMemory, herding, random_choice
+from polarbear.engine.task.training_set import TaskImages, TrainingSet, training_view
 from polarbear.settings.settings import Settings
 
 PREDICT_AT_ONCE = 512  # images; more at a time are no faster on a CPU
@@ -43,14 +46,75 @@ class Learner:
         on_gpu = self.machine.device.type == "cuda"
         return PREDICT_AT_ONCE_ON_GPU if on_gpu else PREDICT_AT_ONCE
 
-    def context(self, task: Task) -> TaskContext:
+    def context(self, task: Task, images: TaskImages) -> TaskContext:
         """Return a method its place in the stream and its look-ups."""
+        device = self.machine.device
+        counts = images.training_set.targets.sum(axis=0)
+        stored = TrainingSet.of_memory(self.memory, len(task.seen))
+        sets = {"task": TrainingSet.of(task.train), "memory": stored}
+        sets["valid"] = TrainingSet.of(images.valid)
         return TaskContext(
             task=task.index,
             old=task.new.start,
             seen=task.new.stop,
+            classes=task.seen,
+            settings=self.settings,
+            class_counts=torch.tensor(counts, dtype=torch.float32, device=device),
+            epoch=torch.zeros((), dtype=torch.long, device=device),
+            step=torch.zeros((), dtype=torch.long, device=device),
             class_images=lambda column, limit: self._class_images(task, column, limit),
+            batches=lambda which: self._batches(sets[which]),
         )
+
+    def task_images(self, stream: Stream, task: int) -> TaskImages:
+        """Return what a task's main phase trains on: all but what is held out."""
+        images = TaskImages.of(stream, task, self.method, self.memory)
+        if not (kept_out := self._held_out(images, task)).size:
+            return images
+        rest = np.setdiff1d(np.arange(len(images.training_set)), kept_out)
+        return replace(images, training_set=images.training_set.take(rest))
+
+    def phase_set(self, stream: Stream, task: int, phase: Phase) -> TrainingSet:
+        """Return what a later phase of a task trains on."""
+        images = TaskImages.of(stream, task, self.method, self.memory)
+        everything, seen = images.training_set, len(stream[task].seen)
+        chosen = {
+            "all": lambda: self.task_images(stream, task).training_set,
+            "task": lambda: TrainingSet.of(training_view(stream, task, self.method.complete)),
+            "memory": lambda: TrainingSet.of_memory(self.memory, seen),
+            "balanced": lambda: self._balanced(stream[task]),
+            "held_out": lambda: everything.take(self._held_out(images, task)),
+        }
+        training_set = chosen[phase.on]()
+        if not len(training_set):
+            raise PolarbearError(
+                f"the phase {phase.name!r} of {type(self.method).__name__} has no images: there "
+                f"are none {phase.on!r} in task {task} with replay = {self.method.replay!r} and "
+                f"held_out = {self.method.held_out}"
+            )
+        return training_set
+
+    def _balanced(self, task: Task) -> TrainingSet:
+        """Return the memory as it would be if the task ended now."""
+        memory = self._filled(task)
+        stored = TrainingSet.of_memory(memory, len(task.seen))
+        return replace(stored, replayed=memory.classes < task.new.start)
+
+    def _held_out(self, images: TaskImages, task: int) -> Ints:
+        """Return the positions of what a task's training set lacks in its main phase.
+
+        Of each class as many of the task's images as of memory's: in the first task, none.
+        """
+        count, found = self.method.held_out if len(self.memory) else 0, images.training_set
+        own, chosen = len(found) - len(self.memory), [np.empty(0, dtype=np.intp)]
+        for column in np.flatnonzero(found.targets[:own].any(axis=0)) if count else ():
+            random = generator_for(self.settings.seed, "held-out", task, int(column))
+            rows = np.flatnonzero(found.targets[:own, column])
+            chosen.append(random_choice(rows, min(count, len(rows) // 2), random))
+        for column in np.unique(self.memory.classes) if count else ():
+            stored = np.flatnonzero(self.memory.classes == column)
+            chosen.append(own + stored[max(len(stored) - count, -(-len(stored) // 2)) :])
+        return np.unique(np.concatenate(chosen))
 
     def logits(self, view: View) -> NDArray[np.float32]:
         """Return the model's logits (n, seen) for the images of a view, each looked at once."""
@@ -59,11 +123,12 @@ class Learner:
 
     def remember(self, task: Task) -> None:
         """Fill the memory with images of a task's classes, as the method chooses them."""
-        if self.method.replay == "none":
-            return
-        settings = self.settings
-        keep_all = self.method.keep_everything
-        self.memory = self.memory.add(
+        if self.method.replay != "none":
+            self.memory = self._filled(task)
+
+    def _filled(self, task: Task) -> ReplayMemory:
+        settings, keep_all = self.settings, self.method.keep_everything
+        return self.memory.add(
             task,
             self._selection(task),
             per_class=None if keep_all else settings.memory_per_class,
@@ -80,6 +145,17 @@ class Learner:
             return rows[herding(features, count)]
 
         return {"random": at_random, "herding": by_herding}[self.method.selection]
+
+    def _batches(self, images: TrainingSet) -> Iterator[Batch]:
+        size, device = self.settings.batch_size, self.machine.device
+        parts = [images.take(np.s_[i : i + size]) for i in range(0, len(images), size)]
+        pixels = self.train_pixels.batches([part.rows for part in parts])
+        for part, stored in zip(parts, pixels, strict=True):
+            yield Batch(
+                for_evaluation(stored, self.transform),
+                torch.tensor(part.targets, dtype=torch.float32, device=device),
+                torch.tensor(part.replayed, device=device),
+            )
 
     def _class_images(self, task: Task, column: int, limit: int | None) -> Tensor:
         rows = task.train.rows[task.train.targets[:, column]]

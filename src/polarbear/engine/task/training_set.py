@@ -39,7 +39,7 @@ class TrainingSet:
         """Count the images of an epoch."""
         return len(self.rows)
 
-    def take(self, index: Ints) -> "TrainingSet":
+    def take(self, index: Ints | slice) -> "TrainingSet":
         """Return some of it, in another order."""
         return TrainingSet(self.rows[index], self.targets[index], self.replayed[index])
 
