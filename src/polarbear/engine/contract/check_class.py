@@ -37,6 +37,11 @@ def _check_methods(method: type[Method]) -> Iterator[Finding]:
             "replay = 'reference' hands memory images to backward(batch, reference), which is not "
             "overridden: they are never used. Override it, or use replay = 'mixed'"
         )
+    if method.held_out and method.replay != "mixed":
+        yield error(
+            f"held_out = {method.held_out!r} keeps images of the task and of memory out of the "
+            "main phase, which has both with replay = 'mixed' alone"
+        )
     if not method.summary:
         yield warning("summary is empty: `polarbear methods` has nothing to say of it")
 

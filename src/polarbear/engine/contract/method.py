@@ -126,7 +126,7 @@ class Method(nn.Module):
 
     def take_logged(self) -> dict[str, float]:
         """Return the mean of each logged number, for the engine, and begin anew."""
-        sums = {name: total.tolist() for name, total in self.logged.items()}
+        sums = {name: total.tolist() for name, total in sorted(self.logged.items())}
         for total in self.logged.values():
             total.zero_()
         return {name: total / count for name, (total, count) in sums.items() if count}

@@ -69,10 +69,12 @@ class Learner:
     def task_images(self, stream: Stream, task: int) -> TaskImages:
         """Return what a task's main phase trains on: all but what is held out."""
         images = TaskImages.of(stream, task, self.method, self.memory)
-        if not (kept_out := self._held_out(images, task)).size:
+        everything, kept_out = images.training_set, self._held_out(images, task)
+        if not kept_out.size:
             return images
-        rest = np.setdiff1d(np.arange(len(images.training_set)), kept_out)
-        return replace(images, training_set=images.training_set.take(rest))
+        # By row: the same image may be there twice, with the labels of two tasks.
+        rest = np.flatnonzero(~np.isin(everything.rows, everything.rows[kept_out]))
+        return replace(images, training_set=everything.take(rest))
 
     def phase_set(self, stream: Stream, task: int, phase: Phase) -> TrainingSet:
         """Return what a later phase of a task trains on."""
