@@ -21,7 +21,9 @@ from polarbear.engine.steps.eager import EagerSteps
 from polarbear.engine.steps.steps import Steps
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.optimiser import build_optimiser, own_parameters
 from polarbear.engine.task.plateau import Plateau
+from polarbear.engine.task.schedule import TaskRates
 from polarbear.engine.task.training_set import TaskImages
 from polarbear.score import metrics
 from polarbear.score.decide import Logits, decision
@@ -81,10 +83,11 @@ class Trainer:
         self.progress = Progress()
         self.best: dict[str, Tensor] = {}
         self.losses: Floats = np.empty(0)  # of the epoch's steps before a checkpoint was taken
-        self.optimiser: torch.optim.SGD
+        self.optimiser: torch.optim.Optimizer
         self.images: TaskImages
         self.task_steps: Steps | None = None
         self.decide = decision(self.settings.decision)
+        self._told = False
         self._planned: dict[int, EpochPlan] = {}
         self._captures = self.settings.graph and can_capture(learner)
 
@@ -111,34 +114,59 @@ class Trainer:
             method.teacher = frozen_copy(model)
         model.head.grow(len(task.seen))  # type: ignore[operator]
         self.prepare_method()
+        self.make_optimiser()
+        self._tell_of_no_plateau()
         self.best = {}
         rate = self.settings.learning_rate
         self.progress = Progress(task=task.index, begun=True, plateau=Plateau(rate))
 
     def prepare_method(self) -> None:
-        """Tell the method where it stands, start a fresh optimiser and gather the task's images."""
-        learner, settings, task = self.learner, self.settings, self.progress.task
+        """Tell the method where it stands and gather the task's images."""
+        learner, task = self.learner, self.progress.task
         method, device = learner.method, learner.machine.device
         learner.machine.place(learner.model)
         method.to(device)
         method.context = learner.context(self.stream[task])
         method.begin_task(method.context)
         method.to(device)  # buffers that it has only now
-        self.optimiser = torch.optim.SGD(
-            [p for p in learner.model.parameters() if p.requires_grad],
-            lr=settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            fused=device.type == "cuda",
-        )
         self.images = TaskImages.of(self.stream, task, method, learner.memory)
         self._planned = {}
+
+    def make_optimiser(self) -> None:
+        """Start a fresh optimiser."""
+        learner = self.learner
+        self.optimiser = build_optimiser(learner.method, self.settings, learner.machine.device)
+
+    def _tell_of_no_plateau(self) -> None:
+        """Say once that without validation images the rate does not fall."""
+        if self.settings.schedule == "plateau" and not len(self.images.valid) and not self._told:
+            log.warning(
+                "task %d has no validation images, so the schedule plateau leaves its rate as it "
+                "is: with --schedule cosine it would fall by itself",
+                self.progress.task,
+            )
+            self._told = True
+
+    @property
+    def rate(self) -> float:
+        """Learning rate of the step that the run stands before; after an epoch's last, of that."""
+        p = self.progress
+        if not p.begun:
+            return p.plateau.rate
+        rates = self._rates()
+        step = p.epoch * rates.steps + min(p.step, max(rates.steps - 1, 0))
+        return float(rates.at(np.array([step]), p.plateau.rate)[0])
+
+    def _rates(self) -> TaskRates:
+        steps = -(-len(self.images.training_set) // self.settings.batch_size)
+        return TaskRates(self.settings, self.settings.epochs_of(self.progress.task), steps)
 
     def _train_epoch(self) -> Iterator[Progress]:
         began, p = time.perf_counter(), self.progress
         plan = self._planned.pop(p.epoch, None) or self._plan(p.epoch)
         steps = self.task_steps = self.task_steps or self._make_steps(plan)
-        for done in steps.epoch(plan, p.plateau.rate, p.step, self.losses):
+        rates = self._rates().of_epoch(p.epoch, p.plateau.rate)
+        for done in steps.epoch(plan, rates, p.step, self.losses):
             # A run that pauses in the same place stands before the same progress, told once.
             if done != self.progress.step:
                 self.progress = replace(p, step=done)
@@ -158,7 +186,10 @@ class Trainer:
         """Return the task's steps: captured where that can be, else eager."""
         if self._captures:
             try:
-                return CapturedSteps(self.learner, self.optimiser, plan, self.images.valid)
+                return CapturedSteps(
+                    *(self.learner, self.optimiser, plan, self.images.valid),
+                    rates_change=self._rates().change_by_the_step,
+                )
             except RuntimeError as error:
                 log.warning(
                     "steps cannot be captured as a CUDA graph, so they run one by one "
@@ -183,7 +214,7 @@ class Trainer:
 
     def _weights_are_finite(self) -> bool:
         if self.task_steps is None:
-            return bool(weights_are_finite(self.learner.model))
+            return bool(weights_are_finite(self.learner.model, self.learner.method))
         return self.task_steps.weights_are_finite()
 
     def loss_values(self) -> Floats:
@@ -200,7 +231,7 @@ class Trainer:
             "task": p.task,
             "epoch": p.epoch,
             "loss": mean(self.loss_values()),
-            "rate": p.plateau.rate,
+            "rate": self.rate,
             "valid": score,
             "images": images,
             "seconds": seconds,
@@ -208,7 +239,9 @@ class Trainer:
         for recorder in self.recorders:
             recorder.epoch(record)
         self.losses = np.empty(0)
-        plateau = p.plateau.update(score, self.settings)
+        plateau = p.plateau
+        if self.settings.schedule == "plateau" and len(self.images.valid):
+            plateau = plateau.update(score, self.settings)
         self.progress = replace(p, epoch=p.epoch + 1, step=0, plateau=plateau)
 
     def _validation_score(self, steps: Steps) -> float:
@@ -218,17 +251,27 @@ class Trainer:
         predicted = self._predicted(view, steps.validation_logits())
         return float(metrics.pw_jaccard(predicted, view.targets).mean())
 
+    @torch.no_grad()
     def _keep_best(self, score: float) -> None:
         """Copy the weights of the best epoch; of equal ones the later."""
         if self.learner.method.keep != "best" or score < self.progress.best_score:
             return
         # Asked for anew: a network may have put another tensor in the place of a buffer.
-        weights = self.learner.model.state_dict()
-        if self.best:
+        weights = self.learner.model.state_dict() | own_parameters(self.learner.method)
+        if self.best.keys() == weights.keys():
             torch._foreach_copy_([self.best[name] for name in weights], list(weights.values()))
         else:
             self.best = {name: tensor.clone() for name, tensor in weights.items()}
         self.progress = replace(self.progress, best_score=score)
+
+    @torch.no_grad()
+    def _take_best(self) -> None:
+        """Put the weights of the best epoch in place."""
+        learner, best = self.learner, dict(self.best)
+        for name, parameter in own_parameters(learner.method).items():
+            if name in best:  # checkpoints of earlier versions have the model's alone
+                parameter.copy_(best.pop(name))
+        learner.model.load_state_dict(best)
 
     def _predicted(self, view: View, logits: Logits) -> Bools:
         if not len(view):
@@ -248,7 +291,7 @@ class Trainer:
             self.task_steps.close()
             self.task_steps = None
         if self.best:
-            learner.model.load_state_dict(self.best)
+            self._take_best()
         learner.method.end_task()
         learner.remember(self.stream[after])
         learner.method.teacher = None
