@@ -90,6 +90,13 @@ class FusedSGD(torch.optim.SGD):
         super().__init__(*args, **more | {"fused": True})
 
 
+class FusedAdamW(torch.optim.AdamW):
+    """The same of AdamW: it counts its steps on the device, too."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more | {"fused": True})
+
+
 def install(patch: pytest.MonkeyPatch) -> list[CapturedSteps]:
     """Put the fakes in place; gives the list that tasks are added to once they are captured."""
     tried: list[CapturedSteps] = []
@@ -125,4 +132,5 @@ def install(patch: pytest.MonkeyPatch) -> list[CapturedSteps]:
         patch.setattr(torch.cuda, name, fake)
     patch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
     patch.setattr(torch.optim, "SGD", FusedSGD)
+    patch.setattr(torch.optim, "AdamW", FusedAdamW)
     return captured

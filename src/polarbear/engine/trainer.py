@@ -22,7 +22,9 @@ from polarbear.engine.steps.eager import EagerSteps
 from polarbear.engine.steps.steps import Steps
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.optimiser import build_optimiser, own_parameters
 from polarbear.engine.task.plateau import Plateau
+from polarbear.engine.task.schedule import TaskRates
 from polarbear.engine.task.training_set import TaskImages, TrainingSet
 from polarbear.score import metrics
 from polarbear.score.decide import Logits, decision
@@ -83,12 +85,13 @@ class Trainer:
         self.progress = Progress()
         self.best: dict[str, Tensor] = {}
         self.losses: Floats = np.empty(0)  # of the epoch's steps before a checkpoint was taken
-        self.optimiser: torch.optim.SGD
+        self.optimiser: torch.optim.Optimizer
         self.images: TaskImages
         self.phases: tuple[Phase, ...]
         self.learning: list[nn.Parameter]
         self.task_steps: Steps | None = None
         self.decide = decision(self.settings.decision)
+        self._told = False
         self._planned: dict[int, EpochPlan] = {}
         self._captures = self.settings.graph and can_capture(learner)
 
@@ -137,29 +140,33 @@ class Trainer:
         method.context = learner.context(self.stream[task], self.images)
         method.begin_task(method.context)
         method.to(device)  # buffers that it has only now
-        self.learning = [p for p in learner.model.parameters() if p.requires_grad]
-        main = Phase("", self.settings.epochs_of(task), self.settings.learning_rate, on="all")
+        trained = [*learner.model.parameters(), *method.parameters()]
+        self.learning = [parameter for parameter in trained if parameter.requires_grad]
+        main = Phase(
+            *("", self.settings.epochs_of(task), self.settings.learning_rate),
+            on="all",
+            schedule=self.settings.schedule,
+        )
         self.phases = (main, *method.phases())
 
     def prepare_phase(self, training_set: TrainingSet | None = None) -> None:
         """Gather a later phase's images, unless they are given, and start a fresh optimiser."""
-        settings, phase = self.settings, self.phase
+        phase, method = self.phase, self.learner.method
         if self.progress.phase > 0:
             if training_set is None:
                 training_set = self.learner.phase_set(self.stream, self.progress.task, phase)
             self.images = replace(self.images, training_set=training_set, reference=None)
-        learning = self.learning if phase.parameters is None else list(phase.parameters)
-        chosen = set(learning)
-        for parameter in self.learning:
-            parameter.requires_grad_(parameter in chosen)
-        self.optimiser = torch.optim.SGD(
-            learning,
-            lr=phase.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            fused=self.learner.machine.device.type == "cuda",
-        )
+        groups = method.parameter_groups()
+        if phase.parameters is not None:
+            groups = [{"params": phase.parameters}]
+            for parameter in self.learning:
+                parameter.requires_grad_(False)
+            for parameter in phase.parameters:
+                parameter.requires_grad_(True)
+        name = type(method).__name__
+        self.optimiser = build_optimiser(groups, name, self.settings, self.learner.machine.device)
         self._planned = {}
+        self._tell_of_no_plateau()
 
     def _finish_phase(self) -> None:
         """Leave a phase with the weights that are kept of it, and make the next one ready."""
@@ -167,8 +174,9 @@ class Trainer:
             self.task_steps.close()
             self.task_steps = None
         if self.best:
-            self.learner.model.load_state_dict(self.best)
-            self.best = {}
+            self._take_best()
+        for parameter in self.learning:
+            parameter.requires_grad_(True)
         number = self.progress.phase + 1
         self.progress = Progress(self.progress.task, begun=True, phase=number)
         if number < len(self.phases):
@@ -176,12 +184,38 @@ class Trainer:
             self.progress = replace(self.progress, plateau=Plateau(rate))
             self.prepare_phase()
 
+    def _tell_of_no_plateau(self) -> None:
+        """Say once that without validation images the rate does not fall."""
+        if self.phase.schedule == "plateau" and not len(self.images.valid) and not self._told:
+            log.warning(
+                "task %d has no validation images, so the schedule plateau leaves its rate as it "
+                "is: with --schedule cosine it would fall by itself",
+                self.progress.task,
+            )
+            self._told = True
+
+    @property
+    def rate(self) -> float:
+        """Learning rate of the step that the run stands before; after an epoch's last, of that."""
+        p = self.progress
+        if not p.begun:
+            return p.plateau.rate
+        rates = self._rates()
+        step = p.epoch * rates.steps + min(p.step, max(rates.steps - 1, 0))
+        return float(rates.at(np.array([step]), p.plateau.rate)[0])
+
+    def _rates(self) -> TaskRates:
+        steps = -(-len(self.images.training_set) // self.settings.batch_size)
+        own = self.phase.schedule if self.progress.phase else None
+        return TaskRates(self.settings, self.phase.epochs, steps, own)
+
     def _train_epoch(self) -> Iterator[Progress]:
         began, p = time.perf_counter(), self.progress
         plan = self._planned.pop(p.epoch, None) or self._plan(p.epoch)
         self.learner.method.context.epoch.fill_(p.epoch)
         steps = self.task_steps = self.task_steps or self._make_steps(plan)
-        for done in steps.epoch(plan, p.plateau.rate, p.step, self.losses):
+        rates = self._rates().of_epoch(p.epoch, p.plateau.rate)
+        for done in steps.epoch(plan, rates, p.step, self.losses):
             # A run that pauses in the same place stands before the same progress, told once.
             if done != self.progress.step:
                 self.progress = replace(p, step=done)
@@ -203,7 +237,8 @@ class Trainer:
         if self._captures:
             try:
                 return CapturedSteps(
-                    self.learner, self.optimiser, self.phase, plan, self.images.valid
+                    *(self.learner, self.optimiser, self.phase, plan, self.images.valid),
+                    rates_change=self._rates().change_by_the_step,
                 )
             except RuntimeError as error:
                 log.warning(
@@ -229,7 +264,7 @@ class Trainer:
 
     def _weights_are_finite(self) -> bool:
         if self.task_steps is None:
-            return bool(weights_are_finite(self.learner.model))
+            return bool(weights_are_finite(self.learner.model, self.learner.method))
         return self.task_steps.weights_are_finite()
 
     def loss_values(self) -> Floats:
@@ -242,14 +277,15 @@ class Trainer:
         score = self._validation_score(steps)
         self._keep_best(score)
         p = self.progress
-        loss = mean(self.loss_values())
-        measured = (loss, p.plateau.rate, score, images, seconds)
         own = self.learner.method.take_logged()
+        measured = (mean(self.loss_values()), self.rate, score, images, seconds)
         record = EpochRecord(p.task, p.epoch, *measured, phase=self.phase.name, own=own)
         for recorder in self.recorders:
             recorder.epoch(record)
         self.losses = np.empty(0)
-        plateau = p.plateau if p.phase else p.plateau.update(score, self.settings)
+        plateau = p.plateau
+        if self.phase.schedule == "plateau" and len(self.images.valid):
+            plateau = plateau.update(score, self.settings)
         self.progress = replace(p, epoch=p.epoch + 1, step=0, plateau=plateau)
 
     def _validation_score(self, steps: Steps) -> float:
@@ -259,18 +295,28 @@ class Trainer:
         predicted = self._predicted(view, steps.validation_logits())
         return float(metrics.pw_jaccard(predicted, view.targets).mean())
 
+    @torch.no_grad()
     def _keep_best(self, score: float) -> None:
         """Copy the weights of the best epoch; of equal ones the later."""
         last = self.learner.method.keep == "last" or self.progress.phase > 0
         if last or score < self.progress.best_score:
             return
         # Asked for anew: a network may have put another tensor in the place of a buffer.
-        weights = self.learner.model.state_dict()
-        if self.best:
+        weights = self.learner.model.state_dict() | own_parameters(self.learner.method)
+        if self.best.keys() == weights.keys():
             torch._foreach_copy_([self.best[name] for name in weights], list(weights.values()))
         else:
             self.best = {name: tensor.clone() for name, tensor in weights.items()}
         self.progress = replace(self.progress, best_score=score)
+
+    @torch.no_grad()
+    def _take_best(self) -> None:
+        """Put the weights of the best epoch in place."""
+        learner, best = self.learner, dict(self.best)
+        for name, parameter in own_parameters(learner.method).items():
+            if name in best:  # checkpoints of earlier versions have the model's alone
+                parameter.copy_(best.pop(name))
+        learner.model.load_state_dict(best)
 
     def _predicted(self, view: View, logits: Logits) -> Bools:
         if not len(view):
@@ -286,10 +332,8 @@ class Trainer:
 
     def _finish_task(self) -> None:
         learner, after = self.learner, self.progress.task
-        for parameter in self.learning:
-            parameter.requires_grad_(True)
-        learner.method.end_task()
         learner.remember(self.stream[after])
+        learner.method.end_task()
         learner.method.teacher = None
         for split in ("post_valid", "test"):
             self._evaluate(split, after)

@@ -11,6 +11,7 @@ from torch import Tensor
 from polarbear.engine.contract.method import frozen_copy
 from polarbear.engine.nets.model import Model
 from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.optimiser import restore_state, saved_state
 from polarbear.engine.task.plateau import Plateau
 from polarbear.engine.task.replay_memory import ReplayMemory
 from polarbear.engine.task.training_set import TrainingSet
@@ -21,11 +22,11 @@ from polarbear.launch.checkpoint import Checkpoint
 def take_snapshot(trainer: Trainer) -> Checkpoint:
     """Return all that decides how a run goes on."""
     trainer.refuse_divergence()
-    learner = trainer.learner
+    learner, begun = trainer.learner, trainer.progress.begun
     groups: dict[str, Mapping[str, Tensor]] = {
         "model": learner.model.state_dict(),
         "best": trainer.best,
-        "momentum": _momentum(trainer) if trainer.progress.begun else {},
+        "optimiser": saved_state(trainer.optimiser, learner.method) if begun else {},
         "memory": {k: torch.tensor(np.asarray(a)) for k, a in learner.memory.to_arrays().items()},
         "losses": {"epoch": torch.tensor(trainer.loss_values())},
         "method": learner.method.state(),
@@ -58,15 +59,20 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
         # A method may change weights in begin_task, so those of the checkpoint come back after.
         trainer.prepare_method()
         learner.model.load_state_dict(_group(checkpoint, "model"))
-        given = {name: tensor.numpy() for name, tensor in _group(checkpoint, "phase").items()}
-        trainer.prepare_phase(TrainingSet(**given) if given else None)
     learner.machine.place(learner.model)
     device = learner.machine.device
     learner.method.load_state({k: t.to(device) for k, t in _group(checkpoint, "method").items()})
     logged = _group(checkpoint, "logged")
     learner.method.logged = {name: total.to(device) for name, total in logged.items()}
     if trainer.progress.begun:
-        _restore_momentum(trainer, _group(checkpoint, "momentum"))
+        given = {name: tensor.numpy() for name, tensor in _group(checkpoint, "phase").items()}
+        # With an optimiser of the parameters that there are now.
+        trainer.prepare_phase(TrainingSet(**given) if given else None)
+        # Earlier versions had SGD alone, and its momentum by the names of the parameters.
+        momentum = _group(checkpoint, "momentum").items()
+        earlier = {f"momentum_buffer/{name}": buffer for name, buffer in momentum}
+        saved = earlier | _group(checkpoint, "optimiser")
+        restore_state(trainer.optimiser, learner.method, saved)
         best = _group(checkpoint, "best")
         trainer.best = {name: t.to(learner.machine.device) for name, t in best.items()}
 
@@ -110,17 +116,3 @@ def _group(checkpoint: Checkpoint, group: str) -> dict[str, Tensor]:
 def _number(value: Any) -> Any:
     """JSON has no infinity: null stands for "no score yet"."""
     return float("-inf") if value is None else value
-
-
-def _momentum(trainer: Trainer) -> dict[str, Tensor]:
-    state = trainer.optimiser.state
-    named = trainer.learner.model.named_parameters()
-    buffers = {name: state[p].get("momentum_buffer") for name, p in named if p in state}
-    return {name: buffer for name, buffer in buffers.items() if buffer is not None}
-
-
-def _restore_momentum(trainer: Trainer, buffers: Mapping[str, Tensor]) -> None:
-    for name, parameter in trainer.learner.model.named_parameters():
-        if name in buffers:
-            buffer = torch.empty_like(parameter).copy_(buffers[name])
-            trainer.optimiser.state[parameter]["momentum_buffer"] = buffer

@@ -82,11 +82,12 @@ def _unlike_preset(settings: Mapping[str, Any], otherwise: Mapping[str, Any]) ->
 
 
 def _flag(name: str, value: Any) -> str:
-    """A setting as the command line takes it; a switch has no value."""
+    """A setting as the command line takes it; a switch has no value, a list has several."""
     group, dot, own = name.replace("_", "-").rpartition(".")
     if isinstance(value, bool):
         return f"--{group}{dot}{own}" if value else f"--{group}{dot}no-{own}"
-    return f"--{group}{dot}{own} {value}"
+    several = value if isinstance(value, (list, tuple)) else [value]
+    return " ".join([f"--{group}{dot}{own}", *map(str, several)])
 
 
 def _top1(folder: RunFolder, stream: Stream) -> list[float | None] | None:

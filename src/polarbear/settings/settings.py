@@ -2,12 +2,16 @@
 
 import math
 from dataclasses import Field, asdict, dataclass, field, fields
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from polarbear.base.errors import PolarbearError, unknown_name
+from polarbear.base.files import plain
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
+Optimiser = Literal["sgd", "adamw"]
+RateSchedule = Literal["plateau", "cosine", "steps", "onecycle", "constant"]
 
 #: What a setting decides. "run": which run it is, and how far it goes. "arithmetic": how the same
 #: learner rounds; a report tells such runs apart, and none departs from the paper by it.
@@ -44,11 +48,26 @@ class Settings:
     batch_size: int = field(default=128, metadata=decides("result", 1, 1_000_000))
     """Images a step; the last, partial batch of an epoch is kept."""
     learning_rate: float = field(default=1.0, metadata=decides("result", 1e-12, 1_000_000))
-    """Rate at the start of every task."""
+    """Highest rate of a task; each begins anew. AdamW needs a far lower one than SGD."""
+    optimiser: Optimiser = field(default="sgd", metadata=decides("result"))
+    """sgd, or adamw, whose decay is apart from the gradient."""
     momentum: float = field(default=0.9, metadata=decides("result", 0, 0.9999))
-    """Momentum of SGD, without Nesterov."""
+    """Momentum of SGD; AdamW's first beta (the second is 0.999)."""
+    nesterov: bool = field(default=False, metadata=decides("result"))
+    """Let SGD look ahead along its momentum."""
     weight_decay: float = field(default=1e-5, metadata=decides("result", 0, 100))
     """Decay of every parameter."""
+    clip: float | None = field(default=None, metadata=decides("result", 1e-12, 1_000_000))
+    """Largest norm of a step's gradient, over all parameters together; None leaves it alone."""
+    schedule: RateSchedule = field(default="plateau", metadata=decides("result"))
+    """How the rate goes: plateau (falls when validation stops getting better), cosine (to 0),
+    steps (falls at rate_steps), onecycle (up and down), or constant."""
+    warm_up: float = field(default=0, metadata=decides("result", 0, 1_000_000))
+    """Epochs in which the rate rises to its highest, at the start of every task."""
+    rate_steps: tuple[float, ...] = field(default=(0.5, 0.75), metadata=decides("result"))
+    """With the schedule steps: the parts of a task after which the rate falls."""
+    rate_factor: float = field(default=0.1, metadata=decides("result", 0, 1))
+    """With the schedule steps: what the rate is multiplied with at each of them."""
     plateau_patience: int = field(default=10, metadata=decides("result", 0, 1_000_000))
     """Epochs without a better in-task validation score before the rate falls."""
     plateau_factor: float = field(default=0.1, metadata=decides("result", 0, 1))
@@ -101,6 +120,43 @@ class Settings:
         for name, value in self.options.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise PolarbearError(f"the option {name} must be a finite number, not {value!r}")
+        self._refuse_what_would_mean_nothing()
+
+    def _refuse_what_would_mean_nothing(self) -> None:
+        """Refuse settings of optimiser and rate that say nothing together."""
+        if self.nesterov and self.optimiser != "sgd":
+            raise PolarbearError(
+                f"nesterov is for the optimiser sgd, not {self.optimiser}: leave it out"
+            )
+        if self.nesterov and not self.momentum:
+            raise PolarbearError(
+                "nesterov looks ahead along a momentum, and momentum is 0: leave nesterov out, or "
+                "give momentum a number such as 0.9"
+            )
+        if self.warm_up and self.schedule == "onecycle":
+            raise PolarbearError("the schedule onecycle has a rise of its own: leave warm_up out")
+        shortest = min(self.epochs_of(task) for task in range(min(self.tasks or 2, 2)))
+        if self.warm_up > shortest:
+            raise PolarbearError(
+                f"warm_up must be at most {shortest}, the epochs of the shortest task, "
+                f"not {self.warm_up!r}"
+            )
+        self._refuse_rate_steps()
+
+    def _refuse_rate_steps(self) -> None:
+        given = self.rate_steps
+        between = all(a < b for a, b in pairwise((0, *given, 1)))  # nan is no number's neighbour
+        if not given or not between:
+            raise PolarbearError(
+                "rate_steps must be parts of a task between 0 and 1, the lowest first, such as "
+                f"0.5 and 0.75, not {given!r}; for a rate that never falls, schedule constant"
+            )
+        usual = (Settings.rate_steps, Settings.rate_factor)
+        if self.schedule != "steps" and (given, self.rate_factor) != usual:
+            raise PolarbearError(
+                f"rate_steps and rate_factor are for the schedule steps, not {self.schedule}: "
+                "leave them out, or set schedule to steps"
+            )
 
     def epochs_of(self, task: int) -> int:
         """Return the number of epochs of a task."""
@@ -115,7 +171,7 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for a manifest."""
-        return asdict(self)
+        return {name: plain(value) for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Settings":
@@ -126,7 +182,9 @@ class Settings:
                 raise unknown_name("setting", key, names)
         if "method" not in values:
             raise PolarbearError("a run needs a method: name one, such as 'er'")
-        return cls(**values)
+        # JSON and TOML know lists alone.
+        lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+        return cls(**values | lists)
 
 
 def deciding(*kinds: Kind) -> frozenset[str]:
@@ -143,8 +201,8 @@ def fits(value: object, hint: Any) -> bool:
 
     >>> fits(3, float), fits(True, int), fits(None, int | None), fits("fp8", Precision)
     (True, False, True, False)
-    >>> fits(3, Any)
-    True
+    >>> fits(3, Any), fits((0.5, 1), tuple[float, ...]), fits((0.5, "1"), tuple[float, ...])
+    (True, True, False)
     """
     if hint is Any:
         return True
@@ -153,6 +211,8 @@ def fits(value: object, hint: Any) -> bool:
         return any(fits(value, one) for one in args)
     if origin is Literal:
         return value in args
+    if origin is tuple and args[1:] == (...,):
+        return isinstance(value, tuple) and all(fits(one, args[0]) for one in value)
     if hint in (int, float):
         allowed = int if hint is int else (int, float)
         return isinstance(value, allowed) and not isinstance(value, bool)

@@ -194,7 +194,7 @@ def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> As
     defaults = settings_for(name, chosen.benchmark, chosen.preset)
     options = make_options(method, defaults.options) if method else None
     given = tyro.cli(
-        _arguments(Flags(**defaults.to_dict()), options),
+        _arguments(Flags(**vars(defaults)), options),
         prog=f"polarbear run {name}",
         description=ABOUT,
         args=list(words),

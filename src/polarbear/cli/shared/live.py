@@ -93,7 +93,7 @@ class Watch:
         epochs = trainer.settings.epochs_of(progress.task)
         epoch = min(progress.epoch + 1, epochs)
         place = f"task {progress.task} (0–{trainer.tasks - 1}) epoch {epoch}/{epochs}"
-        self.display.show(place, self._numbers(progress, total), done, total)
+        self.display.show(place, self._numbers(trainer.rate, total), done, total)
 
     def epoch(self, record: EpochRecord) -> None:
         """Remember the validation score."""
@@ -109,9 +109,9 @@ class Watch:
     def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
         """Leave predictions to the run folder."""
 
-    def _numbers(self, progress: "engine.Progress", total: int) -> str:
+    def _numbers(self, rate: float, total: int) -> str:
         speed, left = self.pace.speed, self.pace.left(total)
-        parts = [f"rate {progress.plateau.rate:g}", f"valid {share(self.valid)}"]
+        parts = [f"rate {rate:g}", f"valid {share(self.valid)}"]
         if not math.isnan(speed):
             parts.append(f"{speed:,.0f} images/s")
         if not math.isnan(left):

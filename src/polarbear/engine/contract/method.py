@@ -36,7 +36,8 @@ class Method(nn.Module):
     mode, if ``wants_teacher``; None in the first task. ``context`` tells where in the stream it
     stands. A tensor that must last, ``self.register_buffer(name, tensor)``, is on the run's device
     and in its checkpoints; change it in place. So are ``networks``, frozen copies of the model by
-    name: ``self.networks["first"] = frozen_copy(self.model)``.
+    name: ``self.networks["first"] = frozen_copy(self.model)``. Parameters and modules of the
+    method's own are there too, and are trained with the model (:meth:`parameter_groups`).
     """
 
     summary: ClassVar[str] = ""
@@ -105,12 +106,21 @@ class Method(nn.Module):
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return what a task trains: all trainable parameters of the model and of the method.
+
+        Asked after ``begin_task``. A group is ``{"params": parameters}``, with ``"rate"``, a factor
+        on the learning rate, and a ``"weight_decay"`` of its own if wanted. A parameter in no group
+        is not trained.
+        """
+        return [{"params": [*self.model.parameters(), *self.parameters()]}]
+
     def phases(self) -> Sequence[Phase]:
         """Return the phases that follow a task's main one, in order; called after begin_task."""
         return ()
 
     def end_task(self) -> None:
-        """Finish a task: the kept weights are in place, memory is filled afterwards."""
+        """Finish a task: the kept weights are in place, and memory has its images."""
 
     def log(self, name: str, value: Tensor | float) -> None:
         """Note a number of one's own, for the log and the report: its mean over an epoch is kept.
@@ -132,7 +142,9 @@ class Method(nn.Module):
         return {name: total / count for name, (total, count) in sums.items() if count}
 
     def state(self) -> dict[str, Tensor]:
-        """Return tensors of the method's own that a checkpoint must keep: its buffers, by name.
+        """Return tensors of the method's own that a checkpoint must keep, by name.
+
+        These are its buffers, its parameters and those of its modules.
 
         The model, the teacher and the memory are kept anyway. With a :meth:`state` of its own, as
         methods had before they had buffers, a method's steps are never captured.
@@ -144,7 +156,14 @@ class Method(nn.Module):
         for name, tensor in state.items():
             if "." not in name and name not in self._parameters:
                 self.register_buffer(name, tensor)  # of any shape: it may grow with the tasks
-        self.load_state_dict(state, strict=False)
+        for name, parameter in self.named_parameters():
+            if name in state and state[name].shape != parameter.shape:
+                parameter.data = torch.empty_like(state[name])  # that one may grow, too
+        if unknown := self.load_state_dict(state, strict=False).unexpected_keys:
+            raise PolarbearError(
+                f"the checkpoint has {', '.join(unknown)}, and {type(self).__name__} has no such "
+                "tensor: make its modules in __init__, so that they are there when a run resumes"
+            )
 
 
 def bce(logits: Tensor, targets: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import Batch
+from polarbear.settings.settings import RateSchedule
 
 On = Literal["all", "task", "memory", "balanced", "held_out"]
 
@@ -30,6 +31,7 @@ class Phase:
     on: On = "balanced"
     loss: Callable[[Batch], Tensor] | None = None
     parameters: Sequence[nn.Parameter] | None = None
+    schedule: RateSchedule = "constant"
     evaluation: bool = False
 
     def backward(self, own: Callable[..., Tensor], batch: Batch, beside: Batch | None) -> Tensor:

@@ -39,13 +39,16 @@ class Model(nn.Module):
         return logits
 
 
-def weights_are_finite(model: nn.Module) -> Tensor:
+def weights_are_finite(*modules: nn.Module) -> Tensor:
     """Return whether all parameters and running statistics are finite, as a number on their device.
 
     Other buffers may hold infinities on purpose, such as a mask of attention.
     """
-    running = [b for n, b in model.named_buffers() if n.endswith(("running_mean", "running_var"))]
-    return torch.stack([w.isfinite().all() for w in (*model.parameters(), *running)]).all()
+    weights: list[Tensor] = [weight for module in modules for weight in module.parameters()]
+    for name, buffer in (named for module in modules for named in module.named_buffers()):
+        if name.endswith(("running_mean", "running_var")):
+            weights.append(buffer)
+    return torch.stack([w.isfinite().all() for w in weights]).all()
 
 
 def _call(backbone: nn.Module, images: Tensor) -> Tensor:

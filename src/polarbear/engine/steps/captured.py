@@ -30,6 +30,7 @@ from polarbear.engine.steps.capturing import (
 )
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.optimiser import clip_and_step, fill_state
 from polarbear.score.decide import Logits
 
 STEPS_A_TURN = 64  # captured steps queued before other runs have their turn
@@ -62,12 +63,14 @@ class CapturedSteps:
     def __init__(
         self,
         learner: Learner,
-        optimiser: torch.optim.SGD,
+        optimiser: torch.optim.Optimizer,
         phase: Phase,
         plan: EpochPlan,
         valid: View,
+        *,
+        rates_change: bool,
     ) -> None:
-        """Allocate the buffers and capture."""
+        """Allocate the buffers and capture; ``rates_change`` from step to step, or do not."""
         if type(learner.method).state is not Method.state:
             raise RuntimeError(
                 "the method has a state() of its own, and a replay knows tensors that stay in "
@@ -80,20 +83,22 @@ class CapturedSteps:
         self.beside = None if beside is None else TrainingSetBuffers.of(beside, device)
         self.step = learner.method.context.step
         self.losses = torch.zeros(self.steps, device=device)
+        self.rates = torch.zeros(self.steps, device=device) if rates_change else None
         self.valid_rows = torch.tensor(valid.rows, device=device)
         self.ended = False
         self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._make_momentum()
+        self._place_rates()
+        fill_state(optimiser)
         self.graphs = self._capture()
         self.found = (self.losses, self.graphs.logits, self.graphs.finite)
         self.on_host = [torch.empty_like(t, device="cpu").pin_memory() for t in self.found]
 
-    def epoch(self, plan: EpochPlan, rate: float, first: int, losses: Floats) -> Iterator[int]:
+    def epoch(self, plan: EpochPlan, rates: Floats, first: int, losses: Floats) -> Iterator[int]:
         """Queue the steps from ``first`` on; while the device works, so may other runs.
 
         A turn queues many steps, so that the device has work while another run has its turn.
         """
-        self._start(plan, rate, first, losses)
+        self._start(plan, rates, first, losses)
         for step in range(first, self.steps):
             full = (step + 1) * self.training_set.size <= self.images
             graph = self.graphs.full_step if full else self.graphs.partial_step
@@ -105,15 +110,18 @@ class CapturedSteps:
         while not self.done.query():  # type: ignore[no-untyped-call]
             yield self.steps
 
-    def _start(self, plan: EpochPlan, rate: float, first: int, losses: Floats) -> None:
+    def _start(self, plan: EpochPlan, rates: Floats, first: int, losses: Floats) -> None:
         self.losses[:first].copy_(torch.from_numpy(losses[:first]))
         self.training_set.take(plan.drawn)
         if self.beside is not None and plan.beside is not None:
             self.beside.take(plan.beside)
         self.step.fill_(first)
         self.ended = False
-        for group in self.optimiser.param_groups:
-            group["lr"].fill_(rate)
+        if self.rates is not None:
+            self.rates.copy_(torch.from_numpy(rates).float().pin_memory(), non_blocking=True)
+        elif self.steps:  # one rate for all: no step need look for its own
+            for group in self.optimiser.param_groups:
+                group["lr"].fill_(float(rates[0]) * group["rate"])
 
     def _queue_end(self) -> None:
         """Queue the epoch's validation and the way of its results to the host."""
@@ -138,7 +146,7 @@ class CapturedSteps:
     def weights_are_finite(self) -> bool:
         """Whether every weight is a number, or was when the epoch ended."""
         if not self.ended:
-            return bool(weights_are_finite(self.learner.model))
+            return bool(weights_are_finite(self.learner.model, self.learner.method))
         self.done.synchronize()
         return bool(self.on_host[2])
 
@@ -149,14 +157,10 @@ class CapturedSteps:
             if graph is not None:
                 graph.reset()
 
-    def _make_momentum(self) -> None:
-        """Start momentum at 0: equal to starting it with the first gradient, but capturable."""
+    def _place_rates(self) -> None:
+        """Let the optimiser read its rates from the device, where they can change."""
         for group in self.optimiser.param_groups:
             group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=self.device)
-            for parameter in group["params"]:
-                state = self.optimiser.state[parameter]
-                if state.get("momentum_buffer") is None:
-                    state["momentum_buffer"] = torch.zeros_like(parameter)
 
     def _capture(self) -> Graphs:
         """Capture the three graphs and leave every weight as it was, even where that fails."""
@@ -195,7 +199,11 @@ class CapturedSteps:
         reference = None if beside is None else beside.batch(self.step, beside.size, learner)
         with learner.machine.autocast():
             loss = self.phase.backward(learner.method.backward, batch, reference)
-        self.optimiser.step()
+        if self.rates is not None:
+            rate = self.rates.take(self.step)
+            for group in self.optimiser.param_groups:
+                group["lr"].copy_(rate * group["rate"])
+        clip_and_step(self.optimiser, learner.settings)
         self.losses.index_copy_(0, self.step[None], loss.float()[None])
         self.step += 1
 
@@ -212,7 +220,7 @@ class CapturedSteps:
             with learner.machine.autocast():
                 parts.append(learner.model(for_evaluation(pixels[rows], learner.transform)).float())
         logits = torch.cat(parts) if parts else torch.zeros((0, 0), device=self.device)
-        return logits, weights_are_finite(learner.model)
+        return logits, weights_are_finite(learner.model, learner.method)
 
 
 def _capturable(stream: Any) -> Any:

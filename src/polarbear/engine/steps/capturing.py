@@ -13,14 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.optimiser import state_tensors
 
 
 @dataclass(frozen=True, eq=False)
 class Before:
-    """Weights, buffers and momentum of a learner, and copies to bring them back from."""
+    """A learner's weights and buffers, what its optimiser remembers, and copies of all of it."""
 
     learner: Learner
-    optimiser: torch.optim.SGD
+    optimiser: torch.optim.Optimizer
     tensors: list[Tensor]
     copies: list[Tensor]
     buffers: list[tuple[nn.Module, dict[str, Tensor | None]]]
@@ -28,7 +29,7 @@ class Before:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, learner: Learner, optimiser: torch.optim.SGD) -> "Before":
+    def of(cls, learner: Learner, optimiser: torch.optim.Optimizer) -> "Before":
         """Copy all that steps change.
 
         Copies that know what they were copied from would keep the places where gradients are
@@ -112,10 +113,9 @@ class Capture:
             )
 
 
-def _tensors(learner: Learner, optimiser: torch.optim.SGD) -> list[Tensor]:
-    groups = optimiser.param_groups
-    momentum = [optimiser.state[p]["momentum_buffer"] for g in groups for p in g["params"]]
-    return [t for m in _modules(learner) for t in (*m.parameters(), *m.buffers())] + momentum
+def _tensors(learner: Learner, optimiser: torch.optim.Optimizer) -> list[Tensor]:
+    weights = [t for m in _modules(learner) for t in (*m.parameters(), *m.buffers())]
+    return weights + state_tensors(optimiser)
 
 
 def _modules(learner: Learner) -> list[nn.Module]:

@@ -14,6 +14,7 @@ from polarbear.engine.generator import generator_for
 from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.optimiser import clip_and_step
 from polarbear.score.decide import Logits
 
 
@@ -21,19 +22,19 @@ class EagerSteps:
     """The training steps of one phase, and its validation, one by one."""
 
     def __init__(
-        self, learner: Learner, optimiser: torch.optim.SGD, phase: Phase, valid: View
+        self, learner: Learner, optimiser: torch.optim.Optimizer, phase: Phase, valid: View
     ) -> None:
         """Stand before an epoch."""
         self.learner, self.optimiser, self.phase, self.valid = learner, optimiser, phase, valid
         self._before: Floats = np.empty(0)
         self._losses: list[Tensor] = []  # on the device: to ask for one would be to wait
 
-    def epoch(self, plan: EpochPlan, rate: float, first: int, losses: Floats) -> Iterator[int]:
+    def epoch(self, plan: EpochPlan, rates: Floats, first: int, losses: Floats) -> Iterator[int]:
         """Train from step ``first`` on, with a pause after every step."""
         self._before, self._losses = losses, []
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
         for step, (batch, reference) in enumerate(plan.batches(first), start=first):
+            for group in self.optimiser.param_groups:
+                group["lr"] = float(rates[step]) * group["rate"]
             self.learner.method.context.step.fill_(step)
             seed = generator_for(self.learner.settings.seed, "dropout", *plan.place, step)
             self._losses.append(self._step(batch, reference, int(seed.integers(2**63))))
@@ -45,7 +46,7 @@ class EagerSteps:
         self.optimiser.zero_grad(set_to_none=True)
         with machine.seeded(seed), machine.autocast():
             loss = self.phase.backward(method.backward, batch, reference)
-        self.optimiser.step()
+        clip_and_step(self.optimiser, self.learner.settings)
         return loss
 
     def loss_values(self, steps: int) -> Floats:
@@ -61,7 +62,7 @@ class EagerSteps:
 
     def weights_are_finite(self) -> bool:
         """Whether every weight is a number."""
-        return bool(weights_are_finite(self.learner.model))
+        return bool(weights_are_finite(self.learner.model, self.learner.method))
 
     def close(self) -> None:
         """Nothing is held."""

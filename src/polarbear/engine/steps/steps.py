@@ -11,8 +11,10 @@ from polarbear.score.decide import Logits
 class Steps(Protocol):
     """The training steps of a phase, and its validation: eager, or captured as CUDA graphs."""
 
-    def epoch(self, plan: EpochPlan, rate: float, first: int, losses: Floats) -> Iterator[int]:
+    def epoch(self, plan: EpochPlan, rates: Floats, first: int, losses: Floats) -> Iterator[int]:
         """Train from step ``first`` on; ``losses`` (first,) are those of the steps before.
+
+        ``rates`` (steps,) are the learning rates of all the epoch's steps.
 
         Yields how many steps the epoch has taken wherever the run may be left for a while, the
         same number again while nothing but the device is at work.

@@ -11,7 +11,7 @@ from torch import Tensor
 from polarbear.base.arrays import Ints
 from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Stream, Task, View
-from polarbear.engine.contract.batch import Batch, TaskContext
+from polarbear.engine.contract.batch import Batch, TaskContext, Which
 from polarbear.engine.contract.method import Method
 from polarbear.engine.contract.phase import Phase
 from polarbear.engine.generator import generator_for
@@ -50,9 +50,11 @@ class Learner:
         """Return a method its place in the stream and its look-ups."""
         device = self.machine.device
         counts = images.training_set.targets.sum(axis=0)
-        stored = TrainingSet.of_memory(self.memory, len(task.seen))
-        sets = {"task": TrainingSet.of(task.train), "memory": stored}
-        sets["valid"] = TrainingSet.of(images.valid)
+        sets: dict[Which, Callable[[], TrainingSet]] = {
+            "task": lambda: TrainingSet.of(task.train),
+            "memory": lambda: TrainingSet.of_memory(self.memory, len(task.seen)),
+            "valid": lambda: TrainingSet.of(images.valid),
+        }
         return TaskContext(
             task=task.index,
             old=task.new.start,
@@ -63,7 +65,7 @@ class Learner:
             epoch=torch.zeros((), dtype=torch.long, device=device),
             step=torch.zeros((), dtype=torch.long, device=device),
             class_images=lambda column, limit: self._class_images(task, column, limit),
-            batches=lambda which: self._batches(sets[which]),
+            batches=lambda which: self._batches(sets[which]()),
         )
 
     def task_images(self, stream: Stream, task: int) -> TaskImages:
