@@ -13,7 +13,7 @@ from polarbear.engine.generator import generator_for
 from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.optimiser import clip_and_step
+from polarbear.engine.task.optimiser import clip_and_step, drop_gradients
 from polarbear.score.decide import Logits
 
 
@@ -39,7 +39,7 @@ class EagerSteps:
     def _step(self, batch: Batch, reference: Batch | None, seed: int) -> Tensor:
         machine = self.learner.machine
         self.learner.model.train()
-        self.optimiser.zero_grad(set_to_none=True)
+        drop_gradients(self.learner.method)
         with machine.seeded(seed), machine.autocast():
             loss = self.learner.method.backward(batch, reference)
         clip_and_step(self.optimiser, self.learner.settings)
