@@ -1,6 +1,6 @@
 """Fast and slow paths side by side on a GPU: same seeds, same first losses, to rounding.
 
-python bench/check_gpu.py                  # every method
+python bench/check_gpu.py                  # every method, and every optimiser
 python bench/check_gpu.py er agem --compile
 """
 
@@ -27,6 +27,12 @@ PATHS = {
     "graph bf16": {"fused": False},
     "fused bf16": {},
 }
+#: ER with optimisers and schedules beside the paper's.
+WAYS = {
+    "er-cosine": {"schedule": "cosine", "warm_up": 0.5, "nesterov": True},
+    "er-onecycle": {"schedule": "onecycle", "clip": 0.5},
+    "er-adamw": {"optimiser": "adamw", "learning_rate": 0.001, "clip": 1.0},
+}
 COMPILED = {"compiled": {"compile": True, "fused": False}}
 # Losses apart from eager fp32, as a part of it. Rounding shifts the first epoch's little; from
 # then on each step carries it further, A-GEM's most, where it can turn a projection on or off.
@@ -48,7 +54,8 @@ class Refusals(logging.Handler):
 def losses(method: str, stream: polarbear.Stream, **changes: object) -> list[float]:
     small = {"epochs": 2, "first_task_factor": 1.0, "tasks": 2, "batch_size": 48}
     net = {"network": "resnet20", "learning_rate": 0.1}
-    settings = settings_for(method, "iirc-shapes", **small, **net, **changes)
+    way = WAYS.get(method, {})
+    settings = settings_for("er" if way else method, "iirc-shapes", **small | net | way | changes)
     with tempfile.TemporaryDirectory() as folder:
         run(settings, Path(folder) / "run", stream=stream)
         lines = (Path(folder) / "run" / "epochs.jsonl").read_text().splitlines()
@@ -74,7 +81,7 @@ def agree(method: str, stream: polarbear.Stream, paths: dict[str, dict[str, obje
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("methods", nargs="*", default=method_names())
+    parser.add_argument("methods", nargs="*", default=(*method_names(), *WAYS))
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     if not torch.cuda.is_available():

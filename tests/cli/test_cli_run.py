@@ -156,8 +156,10 @@ def test_a_preset_of_your_own(tmp_path: Path, refused) -> None:
 
 def test_none_is_a_value_and_flags_keep_their_types() -> None:
     words = ["--memory-per-class", "None", "--precision=bf16", "--keep-scores", "--device", "cpu"]
+    words += ["--schedule", "steps", "--rate-steps", "0.3", "0.6", "--clip", "1", "--nesterov"]
     asked = parse(["er", *SHAPES, *words]).settings
     assert (asked.memory_per_class, asked.precision) == (None, "bf16")
+    assert (asked.rate_steps, asked.clip, asked.nesterov) == ((0.3, 0.6), 1.0, True)
     assert (asked.keep_scores, asked.device) == (True, "cpu")
 
 
@@ -167,11 +169,14 @@ def test_every_setting_and_option_is_a_flag_with_help(output) -> None:
         if one.name not in ("method", "options"):
             assert re.search(rf" --(no-)?{one.name.replace('_', '-')} ", text), one.name
     assert "Seed of weights, shuffling, augmentation" in text
+    assert "--optimiser {sgd,adamw}" in text
+    assert "--schedule {plateau,cosine,steps,onecycle,constant}" in text
+    assert "(default: 0.5 0.75)" in text
     assert "--options.lambda-base FLOAT" in text
     assert "--options.imprint-images INT" in text
     default = settings_for("lucir", "iirc-shapes").epochs
     assert f"Epochs a task. (default: {default})" in text
-    assert "--graph, --no-graph  Capture a task's steps" in text
+    assert re.search(r"--graph, --no-graph\s+Capture a task's steps", text)
     assert "--options." not in output("run", "er", "--help")
     assert "--batch-size" in output("run", "--help")
 
@@ -199,6 +204,11 @@ def test_every_setting_and_option_is_a_flag_with_help(output) -> None:
         ),
         (("er", *SHAPES, "--weight-decay", "1e308"), "weight_decay must be from 0 to 100, not 1e"),
         (("er", *SHAPES, "--first-task-factor", "1e308"), "must be from 0.01 to 1,000, not 1e+308"),
+        (
+            ("er", *SHAPES, "--warm-up", "20"),
+            "warm_up must be at most 8, the epochs of the shortest",
+        ),
+        (("er", *SHAPES, "--rate-steps", "0.9", "0.1"), "the lowest first, such as 0.5 and 0.75"),
         (("er", *SHAPES, "--orders", "3-"), "write 0-9 or 0,3,5"),
         (("er", *SHAPES, "--order", "3", "--orders=0-1"), "--order or --orders, not both"),
         (("no:x:X", *SHAPES), "'no:x:X' is no dotted path"),

@@ -162,6 +162,17 @@ def test_what_is_in_no_group_is_not_trained() -> None:
         assert torch.equal(now, before[name]) == name.startswith("backbone")
 
 
+def test_gradients_of_what_is_not_trained_do_not_add_up() -> None:
+    once, often = (trainer_for(tiny(path(Frozen), tasks=1, learning_rate=1e-9))[0] for _ in "ab")
+    found = []
+    for trainer, steps in ((once, 1), (often, 9)):
+        run = trainer.steps()
+        for _ in range(steps):
+            next(run)
+        found.append(trainer.learner.model.backbone.layers[0].weight.grad.norm().item())
+    assert found[1] < 2 * found[0]
+
+
 # A method's own parameters
 
 
@@ -360,7 +371,8 @@ def grouped(groups: Any) -> Trainer:
             lambda m: [{"params": m.named_parameters()}],
             "must be nn.Parameters, such as .* not tuple",
         ),
-        (lambda m: [{"params": m.parameters()}] * 1 + [{"params": m.head.weight}], "twice"),
+        (lambda m: [{"params": nn.Linear(2, 2).parameters()}], "neither the model's nor the meth"),
+        (lambda m: [{"params": m.parameters()}, {"params": m.head.weight}], "twice"),
     ],
 )
 def test_groups_that_cannot_be_are_refused(groups: Any, message: str) -> None:

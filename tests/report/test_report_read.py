@@ -246,6 +246,24 @@ def test_settings_an_older_version_did_not_write_have_their_defaults(tmp_path: P
     assert read_runs(tmp_path).names == ("er",)
 
 
+def test_runs_from_before_a_setting_of_several_numbers_are_in_the_group_of_its_default(
+    tmp_path: Path,
+) -> None:
+    old = make_run(tmp_path / "old", order=0)
+    make_run(tmp_path / "new", order=1)
+    make_run(tmp_path / "other", order=0, schedule="steps", rate_steps=(0.3, 0.6))
+    make_run(tmp_path / "usual", order=0, schedule="steps")
+    manifest = json.loads((old / "manifest.json").read_text())
+    for name in ("schedule", "rate_steps"):
+        del manifest["settings"][name]
+    (old / "manifest.json").write_text(json.dumps(manifest))
+    assert {group.name: len(group.runs) for group in read_runs(tmp_path).groups} == {
+        "er, schedule plateau": 2,
+        "er, schedule steps, rate steps 0.3 0.6": 1,
+        "er, schedule steps, rate steps 0.5 0.75": 1,
+    }
+
+
 def test_the_same_run_twice_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make_run(tmp_path / "a")
     make_run(tmp_path / "b")

@@ -79,11 +79,16 @@ def test_a_switch_that_is_on_by_default_can_be_off() -> None:
     [
         {"fused": False, "graph": False},
         {"compile": True, "tasks": 2},
+        {"schedule": "steps", "rate_steps": (0.3, 0.6, 0.9), "rate_factor": 0.2, "warm_up": 1},
+        {"optimiser": "adamw", "learning_rate": 0.001, "clip": 1.0, "schedule": "cosine"},
         {"options": {"margin_moves_sigma": True, "top_k": 3}},
     ],
 )
 def test_the_command_gives_the_settings_back(changes: dict[str, Any]) -> None:
     settings = settings_for("lucir", "iirc-shapes", **changes)
+    assert sum(word.startswith("--") for word in command_of(settings.to_dict()).split()) == 1 + len(
+        changes.get("options", changes)
+    )
     read = read_back(settings)
     assert replace(read, options=settings.options) == settings
     assert read.options.items() >= settings.options.items()

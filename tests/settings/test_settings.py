@@ -18,8 +18,15 @@ CHANGED: dict[str, Any] = {
     "first_task_factor": 1.5,
     "batch_size": 17,
     "learning_rate": 0.25,
+    "optimiser": "sgd",  # nesterov is SGD's: adamw has a test of its own
     "momentum": 0.5,
+    "nesterov": True,
     "weight_decay": 0.0,
+    "clip": 1.0,
+    "schedule": "steps",
+    "warm_up": 0.5,
+    "rate_steps": (0.6, 0.8),
+    "rate_factor": 0.3,
     "plateau_patience": 0,
     "plateau_factor": 0.5,
     "plateau_threshold": 0.0,
@@ -49,8 +56,15 @@ def test_the_defaults_are_the_papers_for_cifar() -> None:
         "first_task_factor": 2.0,
         "batch_size": 128,
         "learning_rate": 1.0,
+        "optimiser": "sgd",
         "momentum": 0.9,
+        "nesterov": False,
         "weight_decay": 1e-5,
+        "clip": None,
+        "schedule": "plateau",
+        "warm_up": 0,
+        "rate_steps": (0.5, 0.75),
+        "rate_factor": 0.1,
         "plateau_patience": 10,
         "plateau_factor": 0.1,
         "plateau_threshold": 1e-3,
@@ -72,16 +86,24 @@ def test_the_defaults_are_the_papers_for_cifar() -> None:
 
 def test_every_setting_survives_a_manifest() -> None:
     assert CHANGED.keys() == {one.name for one in fields(Settings)}
-    for values in (CHANGED, {"method": "er"}):
+    for values in (CHANGED, {"method": "er"}, {"method": "er", "optimiser": "adamw"}):
         settings = Settings.from_dict(values)
         again = Settings.from_dict(json.loads(json.dumps(settings.to_dict())))
         assert again == settings
-    assert all(getattr(Settings(**CHANGED), k) != getattr(Settings("er"), k) for k in CHANGED)
+    changed, usual = Settings(**CHANGED), Settings("er")
+    assert [k for k in CHANGED if getattr(changed, k) == getattr(usual, k)] == ["optimiser"]
+
+
+def test_a_manifest_without_newer_settings_has_the_papers() -> None:
+    newer = ("optimiser", "nesterov", "clip", "schedule", "warm_up", "rate_steps", "rate_factor")
+    old = {k: v for k, v in Settings("er").to_dict().items() if k not in newer}
+    assert Settings.from_dict(old) == Settings("er")
 
 
 KINDS = {
     "run": "method benchmark order seed tasks",
-    "result": "epochs first_task_factor batch_size learning_rate momentum weight_decay "
+    "result": "epochs first_task_factor batch_size learning_rate optimiser momentum nesterov "
+    "weight_decay clip schedule warm_up rate_steps rate_factor "
     "plateau_patience plateau_factor plateau_threshold network preparation memory_per_class "
     "memory_total decision options",
     "arithmetic": "precision fused",
@@ -108,6 +130,9 @@ LIMITS = {
     "learning_rate": "from 1e-12 to 1,000,000",
     "momentum": "from 0 to 0.9999",
     "weight_decay": "from 0 to 100",
+    "clip": "from 1e-12 to 1,000,000",
+    "warm_up": "from 0 to 1,000,000",
+    "rate_factor": "from 0 to 1",
     "plateau_patience": "from 0 to 1,000,000",
     "plateau_factor": "from 0 to 1",
     "plateau_threshold": "from 0 to 1",
@@ -172,6 +197,10 @@ def test_a_memory_of_nothing_is_refused_with_what_to_do(name: str) -> None:
         ("epochs", True, "epochs must be int, not True"),
         ("epochs", None, "epochs must be int, not None"),
         ("learning_rate", "high", "learning_rate must be float, not 'high'"),
+        ("clip", "1", r"clip must be float \| None, not '1'"),
+        ("nesterov", 1, "nesterov must be bool, not 1"),
+        ("rate_steps", 0.5, r"rate_steps must be tuple\[float, ...\], not 0.5"),
+        ("rate_steps", ["0.5"], r"rate_steps must be tuple\[float, ...\], not \('0.5',\)"),
         ("memory_per_class", "all", r"memory_per_class must be int \| None, not 'all'"),
         ("preparation", 3, r"preparation must be str \| None, not 3"),
         ("options", None, "options must be dict"),
@@ -188,6 +217,69 @@ def test_a_value_of_the_wrong_type_is_refused(name: str, bad: object, message: s
 
 def test_a_whole_number_will_do_for_a_rate() -> None:
     assert Settings("er", learning_rate=1).learning_rate == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"nesterov": True, "optimiser": "adamw"},
+            "nesterov is for the optimiser sgd, not adamw: leave it out",
+        ),
+        (
+            {"nesterov": True, "momentum": 0},
+            "nesterov looks ahead along a momentum, and momentum is 0: leave nesterov out, or give "
+            "momentum a number such as 0.9",
+        ),
+        (
+            {"warm_up": 1, "schedule": "onecycle"},
+            "the schedule onecycle has a rise of its own: leave warm_up out",
+        ),
+        (
+            {"warm_up": 5.5, "epochs": 5},
+            "warm_up must be at most 5, the epochs of the shortest task, not 5.5",
+        ),
+        (
+            {"warm_up": 4, "epochs": 5, "first_task_factor": 0.5},
+            "warm_up must be at most 2, the epochs of the shortest task, not 4",
+        ),
+        (
+            {"rate_steps": (0.3,)},
+            "rate_steps and rate_factor are for the schedule steps, not plateau: leave them out, "
+            "or set schedule to steps",
+        ),
+        (
+            {"rate_factor": 0.3, "schedule": "cosine"},
+            "rate_steps and rate_factor are for the schedule steps, not cosine: leave them out, or "
+            "set schedule to steps",
+        ),
+    ],
+)
+def test_settings_of_rate_and_optimiser_that_mean_nothing_together_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PolarbearError) as refused:
+        Settings("er", **changes)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("bad", [(), (0.75, 0.5), (0.5, 0.5), (0.0,), (0.5, 1), (math.nan,)])
+def test_rate_steps_lie_within_a_task_one_after_another(bad: tuple[float, ...]) -> None:
+    with pytest.raises(PolarbearError, match=r"^rate_steps must be parts of a task between 0 and"):
+        Settings("er", schedule="steps", rate_steps=bad)
+
+
+def test_a_warm_up_may_last_a_whole_task() -> None:
+    assert Settings("er", warm_up=5, epochs=5).warm_up == 5
+    assert Settings("er", warm_up=10, epochs=5, tasks=1).warm_up == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "near"), [("optimiser", "adam", "adamw"), ("schedule", "cosin", "cosine")]
+)
+def test_an_unknown_word_is_refused_with_the_nearest(name: str, bad: str, near: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"unknown {name} '{bad}': did you mean '{near}'"):
+        Settings("er", **{name: bad})
 
 
 def test_an_unknown_precision_is_refused() -> None:

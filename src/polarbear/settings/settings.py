@@ -60,8 +60,7 @@ class Settings:
     clip: float | None = field(default=None, metadata=decides("result", 1e-12, 1_000_000))
     """Largest norm of a step's gradient, over all parameters together; None leaves it alone."""
     schedule: RateSchedule = field(default="plateau", metadata=decides("result"))
-    """How the rate goes: plateau (falls when validation stops getting better), cosine (to 0),
-    steps (falls at rate_steps), onecycle (up and down), or constant."""
+    """How the rate goes: plateau (falls without progress), cosine, steps, onecycle or constant."""
     warm_up: float = field(default=0, metadata=decides("result", 0, 1_000_000))
     """Epochs in which the rate rises to its highest, at the start of every task."""
     rate_steps: tuple[float, ...] = field(default=(0.5, 0.75), metadata=decides("result"))

@@ -30,7 +30,7 @@ from polarbear.engine.steps.capturing import (
 )
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.optimiser import clip_and_step, fill_state
+from polarbear.engine.task.optimiser import clip_and_step, drop_gradients, fill_state
 from polarbear.score.decide import Logits
 
 STEPS_A_TURN = 64  # captured steps queued before other runs have their turn
@@ -194,7 +194,7 @@ class CapturedSteps:
     def _train(self, images: int) -> None:
         learner, beside = self.learner, self.beside
         learner.model.train(not self.phase.evaluation)
-        self.optimiser.zero_grad(set_to_none=True)
+        drop_gradients(learner.method)
         batch = self.training_set.batch(self.step, images, learner)
         reference = None if beside is None else beside.batch(self.step, beside.size, learner)
         with learner.machine.autocast():

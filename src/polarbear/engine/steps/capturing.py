@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.optimiser import state_tensors
+from polarbear.engine.task.optimiser import drop_gradients, state_tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Capture:
                 for _ in range(warm_up - 1):
                     self._try(work)
                 self._refuse_what_replays_wrongly(work)
-                self.before.optimiser.zero_grad(set_to_none=True)
+                drop_gradients(self.before.learner.method)
         finally:
             outer.wait_stream(self.stream)
         graph = torch.cuda.CUDAGraph()

@@ -14,7 +14,7 @@ from polarbear.engine.generator import generator_for
 from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.optimiser import clip_and_step
+from polarbear.engine.task.optimiser import clip_and_step, drop_gradients
 from polarbear.score.decide import Logits
 
 
@@ -43,7 +43,7 @@ class EagerSteps:
     def _step(self, batch: Batch, reference: Batch | None, seed: int) -> Tensor:
         machine, method = self.learner.machine, self.learner.method
         self.learner.model.train(not self.phase.evaluation)
-        self.optimiser.zero_grad(set_to_none=True)
+        drop_gradients(method)
         with machine.seeded(seed), machine.autocast():
             loss = self.phase.backward(method.backward, batch, reference)
         clip_and_step(self.optimiser, self.learner.settings)

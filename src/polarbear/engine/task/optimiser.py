@@ -34,6 +34,12 @@ def parameters_of(optimiser: torch.optim.Optimizer) -> Iterator[Tensor]:
     return (parameter for group in optimiser.param_groups for parameter in group["params"])
 
 
+def drop_gradients(method: Method) -> None:
+    """Let every gradient begin anew, also of parameters that no optimiser moves."""
+    for parameter in (*method.model.parameters(), *method.parameters()):
+        parameter.grad = None
+
+
 def clip_and_step(optimiser: torch.optim.Optimizer, settings: Settings) -> None:
     """Move the parameters by their gradients, shortened together where they are too long."""
     if settings.clip is not None:
@@ -116,6 +122,13 @@ def _groups(all_given: list[dict[str, Any]], owner: str) -> list[dict[str, Any]]
             f"{owner}.parameter_groups() has no trainable parameter: nothing would be learnt"
         )
     places = [id(parameter) for group in groups for parameter in group["params"]]
+    there = {id(parameter) for parameter in (*method.model.parameters(), *method.parameters())}
+    if not there.issuperset(places):
+        raise PolarbearError(
+            f"{type(method).__name__}.parameter_groups() has a parameter that is neither the "
+            "model's nor the method's, so no checkpoint would hold it: make it or its module an "
+            "attribute of the method"
+        )
     if len(set(places)) < len(places):
         raise PolarbearError(
             f"{owner}.parameter_groups() has a parameter twice: each belongs to one group"

@@ -76,8 +76,11 @@ def _differing(given: list[dict[str, Any]]) -> list[str]:
 
 
 def _name(method: str, own: Mapping[str, Any]) -> str:
-    # Without a total memory, the memory a class says it all.
-    told = {k: v for k, v in own.items() if not (k == "memory_total" and v is None)}
+    # Without a total memory, the memory a class says it all; other schedules have no such steps.
+    silent = {"memory_total"} if own.get("memory_total") is None else set()
+    if own.get("schedule", "steps") != "steps":
+        silent |= {"rate_steps", "rate_factor"}
+    told = {k: v for k, v in own.items() if k not in silent}
     return "".join([method, *(f", {in_words(key, value)}" for key, value in told.items())])
 
 
@@ -86,8 +89,12 @@ def in_words(key: str, value: Any) -> str:
 
     >>> in_words("memory_per_class", None), in_words("options.top_k", 3)
     ('memory all', 'top k 3')
+    >>> in_words("rate_steps", [0.5, 0.75])
+    'rate steps 0.5 0.75'
     """
     shown = "all" if value is None and key == "memory_per_class" else value
+    if isinstance(value, list):
+        shown = " ".join(map(str, value))
     return f"{WORDS.get(key) or key.removeprefix('options.').replace('_', ' ')} {shown}"
 
 
