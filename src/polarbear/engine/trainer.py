@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polarbear.base.arrays import Bools, Floats, Ints
+from polarbear.base.arrays import Bools, Floats
 from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Stream, View
 from polarbear.engine.contract.method import frozen_copy
+from polarbear.engine.contract.predict import decision_name, has_measure
 from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.steps.captured import CapturedSteps, can_capture
 from polarbear.engine.steps.eager import EagerSteps
@@ -24,7 +25,7 @@ from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.plateau import Plateau
 from polarbear.engine.task.training_set import TaskImages
 from polarbear.score import metrics
-from polarbear.score.decide import Logits, decision
+from polarbear.score.decide import OWN_RULE, RawScores, Seen, decision
 from polarbear.score.evaluate import Evaluator
 from polarbear.score.record import ScoreRecord
 from polarbear.score.table import mean
@@ -47,8 +48,8 @@ class Recorder(Protocol):
         """Take the scores on one split after a task."""
         ...
 
-    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
-        """Take the test predictions after a task and the logits behind them: (n, seen) each."""
+    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
+        """Take the test predictions after a task and the raw scores behind them: (n, seen) each."""
         ...
 
 
@@ -84,7 +85,8 @@ class Trainer:
         self.optimiser: torch.optim.SGD
         self.images: TaskImages
         self.task_steps: Steps | None = None
-        self.decide = decision(self.settings.decision)
+        rule = decision_name(self.settings.decision, type(learner.method))
+        self.decide = None if rule == OWN_RULE else decision(rule)
         self._planned: dict[int, EpochPlan] = {}
         self._captures = self.settings.graph and can_capture(learner)
 
@@ -137,6 +139,7 @@ class Trainer:
     def _train_epoch(self) -> Iterator[Progress]:
         began, p = time.perf_counter(), self.progress
         plan = self._planned.pop(p.epoch, None) or self._plan(p.epoch)
+        self._drop_overtaken_steps()
         steps = self.task_steps = self.task_steps or self._make_steps(plan)
         for done in steps.epoch(plan, p.plateau.rate, p.step, self.losses):
             # A run that pauses in the same place stands before the same progress, told once.
@@ -153,6 +156,18 @@ class Trainer:
     def _plan(self, epoch: int) -> EpochPlan:
         images, place = self.images, (self.progress.task, epoch)
         return EpochPlan.plan(self.learner, images.training_set, images.reference, place)
+
+    def _drop_overtaken_steps(self) -> None:
+        """Leave captured steps alone once the method has changed what they were captured with."""
+        changed = self.task_steps and self.task_steps.overtaken_by()
+        if self.task_steps and changed:
+            log.warning(
+                "%s has changed between two epochs, which captured steps do not see: steps run one "
+                "by one from here, and slower. What may change belongs into a buffer",
+                changed,
+            )
+            self.task_steps.close()
+            self.task_steps, self._captures = None, False
 
     def _make_steps(self, plan: EpochPlan) -> Steps:
         """Return the task's steps: captured where that can be, else eager."""
@@ -215,8 +230,10 @@ class Trainer:
         view = self.images.valid
         if not len(view):
             return 0.0
-        predicted = self._predicted(view, steps.validation_logits())
-        return float(metrics.pw_jaccard(predicted, view.targets).mean())
+        scores = steps.validation_scores()
+        if has_measure(self.learner.method):
+            return self.learner.measure(scores, view.targets)
+        return float(metrics.pw_jaccard(self._predicted(view, scores), view.targets).mean())
 
     def _keep_best(self, score: float) -> None:
         """Copy the weights of the best epoch; of equal ones the later."""
@@ -230,17 +247,15 @@ class Trainer:
             self.best = {name: tensor.clone() for name, tensor in weights.items()}
         self.progress = replace(self.progress, best_score=score)
 
-    def _predicted(self, view: View, logits: Logits) -> Bools:
+    def _predicted(self, view: View, scores: RawScores) -> Bools:
         if not len(view):
             return np.zeros((0, len(view.classes)), dtype=bool)
-        return self.decide(logits, self.learner.method.inclusive, self._levels(view.classes))
-
-    def _levels(self, classes: tuple[str, ...]) -> Ints:
-        """Depth of each class, all leaves together at the lowest level: (s,)."""
-        hierarchy = self.stream.hierarchy
-        numbers = [hierarchy.index(name) for name in classes]
-        leaf = hierarchy.is_leaf[numbers]
-        return np.where(leaf, hierarchy.depth.max(), hierarchy.depth[numbers])
+        if self.decide is None:
+            return self.learner.decide(scores)
+        inclusive = self.learner.method.inclusive
+        return self.decide(
+            scores, Seen.of(self.stream.hierarchy, view.classes, inclusive=inclusive)
+        )
 
     def _finish_task(self) -> None:
         learner, after = self.learner, self.progress.task
@@ -261,13 +276,13 @@ class Trainer:
         """Predict each seen image once; the union's and every task's scores come from that."""
         evaluator = Evaluator(self.stream, split)
         view = evaluator.view(after)
-        logits = self.learner.logits(view)
-        predicted = self._predicted(view, logits)
+        scores = self.learner.scores(view)
+        predicted = self._predicted(view, scores)
         evaluator.add(after, predicted)
         for recorder in self.recorders:
             recorder.scores(evaluator.record(after))
             if split == "test":
-                recorder.answers(after, predicted, logits)
+                recorder.answers(after, predicted, scores)
 
 
 def _first_cause(error: BaseException) -> BaseException:

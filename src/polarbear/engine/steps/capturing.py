@@ -12,18 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from polarbear.engine.steps.attributes import Attributes
 from polarbear.engine.task.learner import Learner
 
 
 @dataclass(frozen=True, eq=False)
 class Before:
-    """Weights, buffers and momentum of a learner, and copies to bring them back from."""
+    """Weights, buffers, momentum and attributes of a learner, and copies to bring back."""
 
     learner: Learner
     optimiser: torch.optim.SGD
     tensors: list[Tensor]
     copies: list[Tensor]
     buffers: list[tuple[nn.Module, dict[str, Tensor | None]]]
+    attributes: Attributes
 
     @classmethod
     @torch.no_grad()
@@ -36,7 +38,8 @@ class Before:
         tensors = _tensors(learner, optimiser)
         modules = [part for module in _modules(learner) for part in module.modules()]
         buffers = [(module, dict(module._buffers)) for module in modules]
-        return cls(learner, optimiser, tensors, [t.clone() for t in tensors], buffers)
+        copies, attributes = [t.clone() for t in tensors], Attributes.of(learner)
+        return cls(learner, optimiser, tensors, copies, buffers, attributes)
 
     def are_in_place(self) -> bool:
         """Whether every tensor is still where it was, and none has come: a replay sees no other."""
@@ -52,6 +55,7 @@ class Before:
             module._buffers.update(buffers)
         for tensor, copy in zip(self.tensors, self.copies, strict=True):
             tensor.copy_(copy)
+        self.attributes.put_back()
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +97,8 @@ class Capture:
         """Do the work once more and see what it leaves behind, before it is captured.
 
         A replay repeats the arithmetic on the same addresses, and no line of Python: numbers would
-        be drawn without the step's seed, or once for all, and a new tensor would stay unknown.
+        be drawn without the step's seed, or once for all, and a new tensor would stay unknown, as
+        would a count that goes on in Python.
         """
         device = self.step.device
         with self.before.learner.machine.seeded(0):
@@ -105,6 +110,11 @@ class Capture:
         if not self.before.are_in_place():
             raise RuntimeError(
                 "a step puts new tensors in the place of weights or buffers: change them in place"
+            )
+        if name := self.before.attributes.changed():
+            raise RuntimeError(
+                f"a step changes {name}, which a replay would not: keep it in a buffer, "
+                "self.register_buffer(name, tensor), and change that in place"
             )
 
 
