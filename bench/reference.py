@@ -40,7 +40,7 @@ def built(stream: polarbear.Stream, weights: str, seed: int) -> Learner:
 
 def score(learner: Learner, view: View) -> float:
     """pw-JS of naming every class with a positive score."""
-    return float(metrics.pw_jaccard(learner.logits(view) > 0, view.targets).mean())
+    return float(metrics.pw_jaccard(learner.scores(view) > 0, view.targets).mean())
 
 
 def train(learner: Learner, stream: polarbear.Stream, args: argparse.Namespace) -> float:

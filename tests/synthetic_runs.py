@@ -37,7 +37,7 @@ def make_run(
     classes = find(benchmark).schedule(order).tasks
     if method == "joint":
         classes = (tuple(name for task in classes for name in task),)
-    asked = replace(Settings(method, benchmark, order, seed), **settings)
+    asked = replace(Settings(method, benchmark, order, seed, decision="threshold"), **settings)
     manifest = {"format": 1, "settings": asked.to_dict(), "root": root, "classes": classes}
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -39,7 +39,7 @@ from polarbear.runs.own_loop import start_run, write_scores
 from polarbear.runs.result import Result
 from polarbear.score import metrics
 from polarbear.score.catalogue import ImageScore, PairScore, Shown, register_score
-from polarbear.score.decide import decision
+from polarbear.score.decide import Seen, decision, oracle_rule
 from polarbear.score.evaluate import Evaluator
 from polarbear.score.predictions import read_predictions, save_predictions
 from polarbear.score.table import ScoreTable
@@ -63,6 +63,7 @@ __all__ = [
     "Schedule",
     "ScheduleError",
     "ScoreTable",
+    "Seen",
     "Shown",
     "Source",
     "SplitRule",
@@ -85,6 +86,7 @@ __all__ = [
     "open_imagenet",
     "open_npz",
     "open_table",
+    "oracle_rule",
     "read_predictions",
     "register",
     "register_score",

@@ -26,7 +26,7 @@ from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import name_of
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result import Result, usual_folder
-from polarbear.score.decide import Logits
+from polarbear.score.decide import RawScores
 from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings
 
@@ -137,5 +137,5 @@ class _TaskLog:
         if record.split == "test":
             log.info("after task %d: R_j %.3f", record.after, record.r)
 
-    def answers(self, after: int, predictions: Bools, scores: Logits) -> None:
+    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
         pass

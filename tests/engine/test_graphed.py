@@ -1,10 +1,12 @@
 """Captured steps, with fake graphs on a CPU; `test_fleet.py` has the real ones, for a GPU."""
 
+import itertools
 import logging
 import random
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,7 +21,8 @@ from engine_run import (
     standard_errors_apart,
     tiny,
 )
-from polarbear.engine.contract.batch import Batch
+from polarbear.benchmark.stream import Stream
+from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.engine.steps.capturing import Before, Capture
 from polarbear.engine.trainer import Progress, Trainer
@@ -38,9 +41,11 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[CapturedSteps]:
     return fake_graphs.install(monkeypatch)
 
 
-def epochs(folder: Path, method: str = "er", **changes: Any) -> list[dict[str, Any]]:
+def epochs(
+    folder: Path, method: str = "er", stream: Stream | None = None, **changes: Any
+) -> list[dict[str, Any]]:
     settings = tiny(method, learning_rate=0.1, **changes)
-    assert run(settings, folder, stream=shapes_stream())
+    assert run(settings, folder, stream=stream or shapes_stream())
     lines = list(RunFolder(folder).lines("epochs"))
     return [{k: line[k] for k in ("task", "epoch", "loss", "rate", "valid")} for line in lines]
 
@@ -185,6 +190,135 @@ class PythonER(ER):
         self.steps = int(state["steps"])
 
 
+class StepsER(ER):
+    """A method that counts its steps in Python and weighs them by the count."""
+
+    steps = 0
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.steps += 1
+        return super().loss(batch) / self.steps
+
+
+class MeanER(ER):
+    """A method that holds on to a moving mean of its losses, in a tensor that is no buffer."""
+
+    def begin_task(self, context: TaskContext) -> None:
+        self.mean = torch.zeros(())
+
+    def loss(self, batch: Batch) -> Tensor:
+        loss = super().loss(batch)
+        self.mean = 0.9 * self.mean + 0.1 * loss.detach()
+        return loss + (loss - self.mean) ** 2
+
+
+class InPlaceER(MeanER):
+    """The same, changed in place."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        loss = ER.loss(self, batch)
+        self.mean.lerp_(loss.detach(), 0.1)
+        return loss + (loss - self.mean) ** 2
+
+
+class IteratingER(ER):
+    """A method that takes its weights from an iterator."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.turns = itertools.cycle([1.0, 2.0])
+
+    def loss(self, batch: Batch) -> Tensor:
+        return super().loss(batch) * next(self.turns)
+
+
+class Slotted:
+    """An object that counts, without a __dict__."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class KeepsER(ER):
+    """A method that keeps things of many kinds, of which a step changes the one in ``where``."""
+
+    where = ""
+    shared: ClassVar[list[int]] = []
+    total = 0
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.log = logging.getLogger("a method's own")
+        self.table = {"inner": [1, {"deep": 2}]}
+        self.past = deque([1.0], maxlen=3)
+        self.names = {"bear"}
+        self.array = np.zeros(2)
+        self.numpy = np.random.default_rng(0)
+        self.torch = torch.Generator()
+        self.plain = random.Random(0)
+        self.slotted = Slotted()
+        self.pair = (float("nan"), [self.slotted])
+        self.layer = nn.ReLU()
+        self.layer.calls = 0
+
+    def loss(self, batch: Batch) -> Tensor:
+        drawn = {
+            "": lambda: None,
+            "self.table['inner'][1]": lambda: self.table["inner"][1].update(deep=self.deep() + 1),
+            "self.past": lambda: self.past.append(self.past[-1] + 1),
+            "self.names": lambda: self.names.add(str(len(self.names))),
+            "self.array": lambda: self.array.fill(self.array[0] + 1),
+            "self.numpy": self.numpy.random,
+            "self.torch": lambda: torch.rand((), generator=self.torch),
+            "self.plain": self.plain.random,
+            "self.slotted.count": lambda: setattr(self.slotted, "count", self.slotted.count + 1),
+            "self.pair": lambda: setattr(self, "pair", (0.0, [])),
+            "self.layer.calls": lambda: setattr(self.layer, "calls", self.layer.calls + 1),
+            "KeepsER.shared": lambda: self.shared.append(1),
+            "KeepsER.total": lambda: setattr(KeepsER, "total", KeepsER.total + 1),
+            "self.new": lambda: setattr(self, "new", 1),
+        }[self.where]()
+        kept = (self.deep(), *self.past, len(self.names), self.array[0], self.slotted.count)
+        more = (self.layer.calls, len(self.shared), self.total, self.pair[0] == 0)
+        return super().loss(batch) * (1 + 0.1 * float(sum(kept) + sum(more)) + float(drawn or 0))
+
+    def deep(self) -> int:
+        return self.table["inner"][1]["deep"]
+
+
+WHERE = [
+    *("self.table['inner'][1]", "self.past", "self.names", "self.array", "self.numpy"),
+    *("self.torch", "self.plain", "self.slotted.count", "self.pair", "self.layer.calls"),
+    *("KeepsER.shared", "KeepsER.total", "self.new"),
+]
+
+
+class CallsNetwork(TinyNetwork):
+    """A network that counts its calls in Python and says more with each."""
+
+    calls = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training:
+            self.calls += 1
+        return super().forward(images) * (1 + self.calls)
+
+
+class LateMeasureER(ER):
+    """A method whose loss weighs what its last validation said, which Python alone knows."""
+
+    weight = 1.0
+
+    def loss(self, batch: Batch) -> Tensor:
+        return super().loss(batch) * self.weight
+
+    def measure(self, scores: Tensor, targets: Tensor) -> float:
+        self.weight = 1 + abs(float(scores.mean()))
+        return 0.5
+
+
 class ReplacingNetwork(TinyNetwork):
     """A network that puts another tensor in the place of a buffer at every step."""
 
@@ -273,6 +407,14 @@ class MaskedNetwork(TinyNetwork):
         ({"method": "test_graphed:LateER"}, "weights or buffers"),
         ({"method": "test_graphed:OldER"}, "self.register_buffer"),
         ({"method": "test_graphed:PythonER"}, "self.register_buffer"),
+        ({"method": "test_graphed:StepsER"}, "a step changes self.steps, which a replay would not"),
+        ({"method": "test_graphed:MeanER"}, "a step changes self.mean, which"),
+        ({"method": "test_graphed:InPlaceER"}, "a step changes self.mean, which"),
+        ({"method": "test_graphed:IteratingER"}, "self.turns is an iterator"),
+        (
+            {"method": "er", "network": "test_graphed:CallsNetwork"},
+            "a step changes self.model.backbone.calls, which",
+        ),
         ({"method": "er", "network": "test_graphed:ReplacingNetwork"}, "weights or buffers"),
         ({"method": "er", "network": "test_graphed:CachingNetwork"}, "weights or buffers"),
         ({"method": "er", "network": "test_graphed:LateNetwork"}, "weights or buffers"),
@@ -289,6 +431,38 @@ def test_steps_that_a_replay_would_get_wrong_are_not_captured(
         assert_same(tmp_path, **changes)
     assert [why in message for message in caplog.messages if "captured" in message] == [True]
     assert not captured
+
+
+@pytest.mark.parametrize("where", ["", *WHERE])
+def test_whatever_a_step_changes_in_python_is_named_and_trained_as_it_says(
+    captured: list[CapturedSteps],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    monkeypatch.setattr(KeepsER, "where", where)
+    found = {}
+    for graph in (True, False):
+        monkeypatch.setattr(KeepsER, "shared", [])
+        monkeypatch.setattr(KeepsER, "total", 0)
+        found[graph] = epochs(tmp_path / str(graph), "test_graphed:KeepsER", graph=graph, tasks=1)
+    assert found[True] == [pytest.approx(line) for line in found[False]]
+    assert bool(captured) == (where == "")
+    told = [f"a step changes {where}, which" in text for text in caplog.messages]
+    assert told == ([True] if where else [])
+
+
+def test_what_changes_between_epochs_ends_captured_steps(
+    captured: list[CapturedSteps], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes = {"epochs": 3, "stream": shapes_stream(40)}
+    fast = epochs(tmp_path / "fast", "test_graphed:LateMeasureER", **changes)
+    told = ["self.weight has changed between two epochs" in text for text in caplog.messages]
+    slow = epochs(tmp_path / "slow", "test_graphed:LateMeasureER", graph=False, **changes)
+    assert len(captured) == 1
+    assert told == [True]
+    assert fast == [pytest.approx(line) for line in slow]
 
 
 @pytest.mark.parametrize("method", ["NumpyDrawingER", "PlainDrawingER"])

@@ -30,7 +30,7 @@ from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.training_set import TrainingSet
 from polarbear.engine.trainer import DivergedError, Trainer
 from polarbear.score import metrics
-from polarbear.score.decide import threshold
+from polarbear.score.decide import Seen, threshold
 from polarbear.score.evaluate import Evaluator
 
 KEEPS_LAST = ("mask-seen", "agem", "icarl-cnn", "icarl-norm", "lucir")
@@ -497,7 +497,7 @@ def test_validation_after_each_epoch_is_pw_js_on_the_tasks_own_labels() -> None:
 
     def judge() -> None:
         view = trainer.stream[notes.epochs[-1].task].valid
-        named = trainer.learner.logits(view) > 0
+        named = trainer.learner.scores(view) > 0
         expected.append(float(metrics.pw_jaccard(named, view.targets).mean()))
 
     notes.at_epoch.append(judge)
@@ -546,11 +546,11 @@ def test_scores_of_the_union_and_of_each_task_are_those_of_separate_evaluation(s
             return
         after = line.after
         view = getattr(stream, split)(after)
-        whole = Evaluator(stream, split).add(after, trainer.learner.logits(view) > 0)
+        whole = Evaluator(stream, split).add(after, trainer.learner.scores(view) > 0)
         assert line.scores == pytest.approx(whole, nan_ok=True, abs=0)
         for task in range(after + 1):
             part = getattr(stream, split)(after, task=task)
-            named = trainer.learner.logits(part) > 0
+            named = trainer.learner.scores(part) > 0
             for name in ("pw_jaccard", "jaccard"):
                 alone = getattr(metrics, name)(named, part.targets).mean()
                 assert line.by_task[name][task] == pytest.approx(alone, abs=1e-12)
@@ -595,8 +595,7 @@ def test_predictions_are_the_rule_applied_to_the_scores() -> None:
     trainer, notes = trainer_for(tiny("er"), shapes_stream())
     finish(trainer)
     for predictions, scores in notes.kept.values():
-        levels = np.zeros(scores.shape[1], dtype=np.intp)
-        assert np.array_equal(predictions, threshold(scores, False, levels))
+        assert np.array_equal(predictions, threshold(scores, Seen(())))
 
 
 def test_joint_trains_on_everything_in_one_task() -> None:

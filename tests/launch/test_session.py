@@ -35,7 +35,7 @@ from polarbear.launch.runner import advance, resume, run
 from polarbear.launch.stop import Stop, stop_on_signal
 from polarbear.methods.er import ER
 from polarbear.runs.folder import UNSEALED, RunError, RunFolder
-from polarbear.score.decide import decision, threshold
+from polarbear.score.decide import Seen, decision, threshold
 from polarbear.score.evaluate import Evaluator
 from polarbear.settings.settings import Settings
 
@@ -173,11 +173,11 @@ def test_kept_scores_serve_another_decision_rule_without_training(tmp_path: Path
     by_top1 = RunFolder(trained(tmp_path / "top1", replace(settings, decision="top1")))
     for after in range(2):
         raw = by_threshold.raw(after)
+        seen = Seen(shapes_stream().test(after).classes, inclusive=True)
         assert raw is not None
         assert raw.dtype == np.float16
-        levels = np.zeros(raw.shape[1], dtype=np.intp)
-        assert np.array_equal(threshold(raw, True, levels), by_threshold.predictions(after))
-        top = decision("top1")(raw, True, levels)
+        assert np.array_equal(threshold(raw, seen), by_threshold.predictions(after))
+        top = decision("top1")(raw, seen)
         # Scores that are equal as float16 are not decided by it.
         clear = (raw == raw.max(axis=1, keepdims=True)).sum(axis=1) == 1
         assert clear.mean() > 0.5

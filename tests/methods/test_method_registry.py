@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 
 from polarbear.base.errors import PolarbearError, UnknownNameError, install_line
+from polarbear.engine.contract.elsewhere import ELSEWHERE
 from polarbear.engine.contract.method import Method
 from polarbear.methods import catalogue
 from polarbear.methods.agem import AGEM
@@ -160,6 +161,26 @@ OPTIONS = "class Mine(ER):\n    {}\n    class Options(ER.Options):\n        weig
         ("class Mine(ER):\n    selection = 'herd'", "unknown selection 'herd': did you mean 'her"),
         ("class Mine(ER):\n    wants_teacher = 'no'", "wants_teacher must be bool, not 'no'"),
         ("class Mine(Method):\n    pass", "it has no loss: define loss(self, batch)"),
+        (
+            "class Mine(ER):\n    def predict(self, images): ...",
+            "the engine never calls predict: define scores(self, images), and decide(self, scores)",
+        ),
+        (
+            "class Mine(ER):\n    def forward(self, images): ...",
+            "the engine never calls forward: define scores(self, images)",
+        ),
+        (
+            "class Base:\n    def observe(self, x, y): ...\nclass Mine(ER, Base): ...",
+            "the engine never calls observe: define loss(self, batch)",
+        ),
+        (
+            "class Mine(ER):\n    def configure_optimizers(self): ...",
+            "the engine never calls configure_optimizers: the optimiser is the engine's",
+        ),
+        (
+            "class Mine(ER):\n    def after_task(self): ...",
+            "the engine never calls after_task: define end_task(self)",
+        ),
         (OPTIONS.format("", " = 1.0"), "Options is no data class: put @dataclass(frozen=True)"),
         (OPTIONS.format("@dataclass(frozen=True)", ""), "Options has no default for 'weight'"),
     ],
@@ -170,6 +191,13 @@ def test_a_class_that_would_train_something_else_is_refused(here, code, message)
     assert str(caught.value).startswith(f"faulty_class:Mine cannot be run: {message}")
     assert "\n" not in str(caught.value)
     assert find_class("faulty_class:Mine").__name__ == "Mine"
+
+
+def test_nothing_that_the_engine_calls_is_refused_as_anothers():
+    ours = {name for name in vars(Method) if not name.startswith("_")}
+    assert not ours & ELSEWHERE.keys()
+    known = {name for name in ELSEWHERE if hasattr(Method, name)}
+    assert known == {"forward"}  # what PyTorch calls where a method itself is called
 
 
 @pytest.mark.parametrize(

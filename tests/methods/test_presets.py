@@ -43,7 +43,7 @@ def test_the_papers_values(benchmark: str, method: str) -> None:
         plateau = (settings.plateau_patience, settings.plateau_factor, settings.plateau_threshold)
         assert plateau == (10, 0.1, 1e-3)
         assert (settings.memory_per_class, settings.memory_total) == (20, None)
-        assert (settings.seed, settings.decision, settings.options) == (100, "threshold", {})
+        assert (settings.seed, settings.decision, settings.options) == (100, None, {})
 
 
 def test_every_benchmark_has_its_values_in_the_papers_preset() -> None:

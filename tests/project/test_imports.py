@@ -66,7 +66,7 @@ def test_a_benchmark_is_loaded_scored_and_recorded_without_any_extra(tmp_path: P
     done = python(f"""
 import numpy as np
 import polarbear
-from polarbear.score.decide import decision
+from polarbear.score.decide import Seen, decision
 from polarbear.methods.catalogue import method_names, summary
 from polarbear.methods.presets import settings_for
 from polarbear.runs.folder import RunFolder
@@ -75,7 +75,7 @@ stream = polarbear.load("iirc-shapes")
 evaluator = polarbear.Evaluator(stream)
 view = stream.test(after=0)
 scores = np.where(view.targets, 1.0, -1.0)
-named = decision("threshold")(scores, False, np.zeros(scores.shape[1], dtype=int))
+named = decision("threshold")(scores, Seen(view.classes))
 assert evaluator.add(0, named)["pw_jaccard"] == 1.0
 settings = settings_for("er", "iirc-shapes")
 classes = [list(task) for task in stream.schedule.tasks]

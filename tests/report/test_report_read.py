@@ -237,6 +237,18 @@ def test_options_and_rules_tell_groups_apart_but_devices_do_not(tmp_path: Path) 
     }
 
 
+def test_runs_of_an_oracle_are_never_shown_without_saying_so(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", seed=1, decision="top1-per-level")
+    file = make_run(tmp_path / "b", "lucir", decision="not_there:rule") / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"oracle_rule": True}))
+    make_run(tmp_path / "c", "agem", decision="not_there:rule")
+    assert [group.title for group in read_runs(tmp_path).groups] == [
+        "ER, decision top1-per-level (oracle)",
+        "A-GEM",
+        "LUCIR, decision not_there:rule (oracle)",
+    ]
+
+
 def test_settings_an_older_version_did_not_write_have_their_defaults(tmp_path: Path) -> None:
     make_run(tmp_path / "a", seed=1)
     file = make_run(tmp_path / "b", seed=2) / "manifest.json"

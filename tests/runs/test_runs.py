@@ -20,7 +20,7 @@ from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.stream import Stream
 from polarbear.runs.environment import environment
 from polarbear.runs.folder import FORMAT, UNSEALED, RunError, RunFolder, find_runs
-from polarbear.score.decide import threshold
+from polarbear.score.decide import Seen, threshold
 from polarbear.score.evaluate import Evaluator
 from polarbear.settings.settings import Settings
 
@@ -69,6 +69,7 @@ def test_the_folder_of_a_loop_of_ones_own_cannot_be_resumed(tmp_path: Path) -> N
     [
         ({"settings": {"decision": "own"}}, True),  # as written before made_by was
         ({"settings": {"decision": "threshold"}}, False),
+        ({"settings": {"decision": "own", "network": "small"}}, False),  # a method's own rule
         ({"made_by": "something else", "settings": {}}, False),
     ],
 )
@@ -227,10 +228,9 @@ def test_raw_scores_are_near_and_on_the_same_side_of_zero(
     assert kept.dtype == np.float16
     wanted = np.clip(scores, -60000, 60000)
     assert np.allclose(kept, wanted, rtol=1e-3, atol=1e-7)
-    levels = np.zeros(4, dtype=np.intp)
     for inclusive in (False, True):
-        named = threshold(scores, inclusive, levels)
-        assert np.array_equal(threshold(kept, inclusive, levels), named)
+        named = threshold(scores, Seen(("a", "b", "c", "d"), inclusive))
+        assert np.array_equal(threshold(kept, Seen(("a", "b", "c", "d"), inclusive)), named)
 
 
 def test_the_table_is_the_evaluators(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from polarbear.methods.er import ER
 from polarbear.methods.presets import settings_for
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result_file import command_of, result_path, summarise
-from polarbear.score.decide import top1
+from polarbear.score.decide import Seen, top1
 from polarbear.score.evaluate import Evaluator
 from polarbear.settings.settings import Settings
 
@@ -42,7 +42,7 @@ def test_a_summary_has_every_score_and_what_made_them(folder: Path) -> None:
     assert summary["seconds"] > 0
     evaluator = Evaluator(stream)
     raw = RunFolder(folder).raw(2)
-    expected = evaluator.add(2, top1(raw, False, None))["pw_jaccard"]
+    expected = evaluator.add(2, top1(raw, Seen(stream.test(2).classes)))["pw_jaccard"]
     assert summary["r_top1"][2] == expected
     json.dumps(summary, allow_nan=False)
 

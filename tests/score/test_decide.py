@@ -1,13 +1,34 @@
+import sys
+import types
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from polarbear.base.errors import UnknownNameError
-from polarbear.score.decide import DECISIONS, decision, threshold, top1, top1_per_level
+from polarbear.base.errors import PolarbearError, UnknownNameError
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.score.decide import (
+    DECISIONS,
+    RawScores,
+    Seen,
+    Truth,
+    decision,
+    oracle_rule,
+    rule_in_words,
+    threshold,
+    top1,
+    top1_per_level,
+)
 
 Row = list[float]
+
+
+def about(levels: np.ndarray, inclusive: bool = False) -> Seen:
+    """What is known of classes of these levels, of which none has a class above it."""
+    truth = Truth(levels, np.full(len(levels), -1))
+    return Seen(tuple(f"class {i}" for i in range(len(levels))), inclusive, truth=truth)
 
 
 def slow_threshold(row: Row, inclusive: bool, levels: list[int]) -> set[int]:
@@ -52,7 +73,7 @@ def test_a_rule_is_its_slow_twin(
 ) -> None:
     scores, levels = problem
     before = scores.copy()
-    named = decision(name)(scores, inclusive, levels)
+    named = decision(name)(scores, about(levels, inclusive))
     assert named.dtype == bool
     assert named.shape == scores.shape
     assert [set(np.flatnonzero(row)) for row in named] == [
@@ -67,27 +88,27 @@ def test_every_rule_has_a_twin() -> None:
 
 def test_a_score_of_zero_is_named_by_inclusive_methods_alone() -> None:
     scores, levels = np.array([[0.0, -0.0, 1e-30, -1e-30]]), np.zeros(4, dtype=np.intp)
-    assert threshold(scores, False, levels).tolist() == [[False, False, True, False]]
-    assert threshold(scores, True, levels).tolist() == [[True, True, True, False]]
+    assert threshold(scores, about(levels)).tolist() == [[False, False, True, False]]
+    assert threshold(scores, about(levels, True)).tolist() == [[True, True, True, False]]
 
 
 def test_of_equal_scores_the_first_class_is_named() -> None:
     scores, levels = np.array([[0.5, 0.5, 0.1, 0.1]]), np.array([0, 0, 1, 1])
-    assert top1(scores, False, levels).tolist() == [[True, False, False, False]]
-    assert top1_per_level(scores, False, levels).tolist() == [[True, False, True, False]]
+    assert top1(scores, about(levels)).tolist() == [[True, False, False, False]]
+    assert top1_per_level(scores, about(levels)).tolist() == [[True, False, True, False]]
 
 
 def test_the_likeliest_is_named_even_if_it_is_unlikely() -> None:
     scores, levels = np.array([[-5.0, -3.0, -4.0]]), np.array([1, 1, 0])
-    assert top1(scores, False, levels).tolist() == [[False, True, False]]
-    assert top1_per_level(scores, False, levels).tolist() == [[False, True, True]]
+    assert top1(scores, about(levels)).tolist() == [[False, True, False]]
+    assert top1_per_level(scores, about(levels)).tolist() == [[False, True, True]]
 
 
 @given(problems())
 def test_rules_take_scores_as_they_are_kept(problem: tuple[np.ndarray, np.ndarray]) -> None:
     scores, levels = problem
     for rule in DECISIONS.values():
-        assert rule(scores.astype(np.float16), False, levels).shape == scores.shape
+        assert rule(scores.astype(np.float16), about(levels)).shape == scores.shape
 
 
 def test_an_unknown_rule_is_refused_with_the_nearest() -> None:
@@ -97,3 +118,78 @@ def test_an_unknown_rule_is_refused_with_the_nearest() -> None:
         decision("treshold")
     with pytest.raises(UnknownNameError, match="did you mean 'top1-per-level'"):
         decision("top1_per_level")
+
+
+BEARS = Hierarchy.from_parents(
+    {"animal": None, "bear": "animal", "dog": "animal", "polar": "bear", "brown": "bear"}
+    | {"lamp": None}
+)
+
+
+def test_the_truth_about_the_seen_classes_is_the_hierarchys() -> None:
+    truth = Truth.of(BEARS, ("polar", "lamp", "bear", "animal", "dog"))
+    assert truth.levels.tolist() == [2, 2, 1, 0, 2]
+    assert truth.parents.tolist() == [2, -1, 3, -1, 3]
+    # Of a class above that has not come yet, nothing is known: the next one up is.
+    assert Truth.of(BEARS, ("animal", "polar")).parents.tolist() == [-1, 0]
+
+
+def own_rules(**rules: object) -> types.ModuleType:
+    module = types.ModuleType("own_rules")
+    vars(module).update(rules)
+    return module
+
+
+def best_two(scores: RawScores, about: Seen) -> np.ndarray:
+    return scores >= np.sort(scores, axis=1)[:, -2:-1]
+
+
+def peeking(scores: RawScores, about: Seen) -> np.ndarray:
+    return np.broadcast_to(about.oracle.parents < 0, scores.shape)
+
+
+def test_a_rule_of_ones_own_comes_by_its_dotted_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "own_rules", own_rules(best_two=best_two))
+    rule, seen = decision("own_rules:best_two"), Seen.of(BEARS, ("polar", "bear", "lamp"))
+    assert rule(np.array([[0.1, -0.3, -0.2]]), seen).tolist() == [[True, False, True]]
+    assert (rule.name, rule.oracle) == ("own_rules:best_two", False)
+
+
+def test_only_a_rule_that_says_it_is_an_oracle_is_told_the_truth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scores, seen = np.zeros((1, 2)), Seen.of(BEARS, ("polar", "bear"))
+    monkeypatch.setitem(sys.modules, "own_rules", own_rules(peeking=peeking))
+    with pytest.raises(PolarbearError, match=r"put @polarbear\.oracle_rule before the rule"):
+        decision("own_rules:peeking")(scores, seen)
+    sound = own_rules(peeking=oracle_rule(lambda scores, about: peeking(scores, about)))
+    monkeypatch.setitem(sys.modules, "own_rules", sound)
+    rule = decision("own_rules:peeking")
+    assert rule.oracle
+    assert rule(scores, seen).tolist() == [[False, True]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (3, "own_rules:rule is no decision rule: it must be a function"),
+        (lambda scores: scores > 0, "no decision rule: it must be a function \\(scores, about\\)"),
+        (lambda scores, about: scores, "gives float64 \\(2, 3\\) for scores of \\(2, 3\\)"),
+        (lambda scores, about: scores[0] > 0, "gives bool \\(3,\\) for scores of \\(2, 3\\)"),
+        (lambda scores, about: [[True]], "gives <class 'list'> for scores"),
+    ],
+)
+def test_what_is_no_rule_is_refused(
+    monkeypatch: pytest.MonkeyPatch, rule: object, message: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "own_rules", own_rules(rule=rule))
+    with pytest.raises(PolarbearError, match=message):
+        decision("own_rules:rule")(np.zeros((2, 3)), Seen(("a", "b", "c")))
+
+
+def test_whoever_reads_of_an_oracle_is_told() -> None:
+    assert [rule_in_words(name) for name in (*DECISIONS, "own")] == [
+        *("threshold", "top1", "top1-per-level (oracle)", "own")
+    ]
+    assert rule_in_words("not_there:rule") == "not_there:rule"  # and nothing is imported
+    assert rule_in_words("not_there:rule", oracle=True) == "not_there:rule (oracle)"

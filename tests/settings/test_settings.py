@@ -72,7 +72,7 @@ def test_the_defaults_are_the_papers_for_cifar() -> None:
         "preparation": None,
         "memory_per_class": 20,
         "memory_total": None,
-        "decision": "threshold",
+        "decision": None,
         "options": {},
         "device": "auto",
         "precision": "auto",

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polarbear.base.arrays import Bools, Floats, Ints
+from polarbear.base.arrays import Bools, Floats
 from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Stream, View
 from polarbear.engine.contract.method import frozen_copy
 from polarbear.engine.contract.phase import Phase
+from polarbear.engine.contract.predict import decision_name, has_measure
 from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.steps.captured import CapturedSteps, can_capture
 from polarbear.engine.steps.eager import EagerSteps
@@ -27,7 +28,7 @@ from polarbear.engine.task.plateau import Plateau
 from polarbear.engine.task.schedule import TaskRates
 from polarbear.engine.task.training_set import TaskImages, TrainingSet
 from polarbear.score import metrics
-from polarbear.score.decide import Logits, decision
+from polarbear.score.decide import OWN_RULE, RawScores, Seen, decision
 from polarbear.score.evaluate import Evaluator
 from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.score.table import mean
@@ -50,8 +51,8 @@ class Recorder(Protocol):
         """Take the scores on one split after a task."""
         ...
 
-    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
-        """Take the test predictions after a task and the logits behind them: (n, seen) each."""
+    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
+        """Take the test predictions after a task and the raw scores behind them: (n, seen) each."""
         ...
 
 
@@ -90,7 +91,8 @@ class Trainer:
         self.phases: tuple[Phase, ...]
         self.learning: list[nn.Parameter]
         self.task_steps: Steps | None = None
-        self.decide = decision(self.settings.decision)
+        rule = decision_name(self.settings.decision, type(learner.method))
+        self.decide = None if rule == OWN_RULE else decision(rule)
         self._told = False
         self._planned: dict[int, EpochPlan] = {}
         self._captures = self.settings.graph and can_capture(learner)
@@ -163,8 +165,8 @@ class Trainer:
                 parameter.requires_grad_(False)
             for parameter in phase.parameters:
                 parameter.requires_grad_(True)
-        name = type(method).__name__
-        self.optimiser = build_optimiser(groups, name, self.settings, self.learner.machine.device)
+        device = self.learner.machine.device
+        self.optimiser = build_optimiser(method, groups, self.settings, device)
         self._planned = {}
         self._tell_of_no_plateau()
 
@@ -212,6 +214,7 @@ class Trainer:
     def _train_epoch(self) -> Iterator[Progress]:
         began, p = time.perf_counter(), self.progress
         plan = self._planned.pop(p.epoch, None) or self._plan(p.epoch)
+        self._drop_overtaken_steps()
         self.learner.method.context.epoch.fill_(p.epoch)
         steps = self.task_steps = self.task_steps or self._make_steps(plan)
         rates = self._rates().of_epoch(p.epoch, p.plateau.rate)
@@ -231,6 +234,18 @@ class Trainer:
         images, p = self.images, self.progress
         place = (p.task, epoch) if p.phase == 0 else (p.task, epoch, p.phase)
         return EpochPlan.plan(self.learner, images.training_set, images.reference, place)
+
+    def _drop_overtaken_steps(self) -> None:
+        """Leave captured steps alone once the method has changed what they were captured with."""
+        changed = self.task_steps and self.task_steps.overtaken_by()
+        if self.task_steps and changed:
+            log.warning(
+                "%s has changed between two epochs, which captured steps do not see: steps run one "
+                "by one from here, and slower. What may change belongs into a buffer",
+                changed,
+            )
+            self.task_steps.close()
+            self.task_steps, self._captures = None, False
 
     def _make_steps(self, plan: EpochPlan) -> Steps:
         """Return the task's steps: captured where that can be, else eager."""
@@ -292,8 +307,10 @@ class Trainer:
         view = self.images.valid
         if not len(view):
             return 0.0
-        predicted = self._predicted(view, steps.validation_logits())
-        return float(metrics.pw_jaccard(predicted, view.targets).mean())
+        scores = steps.validation_scores()
+        if has_measure(self.learner.method):
+            return self.learner.measure(scores, view.targets)
+        return float(metrics.pw_jaccard(self._predicted(view, scores), view.targets).mean())
 
     @torch.no_grad()
     def _keep_best(self, score: float) -> None:
@@ -318,17 +335,15 @@ class Trainer:
                 parameter.copy_(best.pop(name))
         learner.model.load_state_dict(best)
 
-    def _predicted(self, view: View, logits: Logits) -> Bools:
+    def _predicted(self, view: View, scores: RawScores) -> Bools:
         if not len(view):
             return np.zeros((0, len(view.classes)), dtype=bool)
-        return self.decide(logits, self.learner.method.inclusive, self._levels(view.classes))
-
-    def _levels(self, classes: tuple[str, ...]) -> Ints:
-        """Depth of each class, all leaves together at the lowest level: (s,)."""
-        hierarchy = self.stream.hierarchy
-        numbers = [hierarchy.index(name) for name in classes]
-        leaf = hierarchy.is_leaf[numbers]
-        return np.where(leaf, hierarchy.depth.max(), hierarchy.depth[numbers])
+        if self.decide is None:
+            return self.learner.decide(scores)
+        inclusive = self.learner.method.inclusive
+        return self.decide(
+            scores, Seen.of(self.stream.hierarchy, view.classes, inclusive=inclusive)
+        )
 
     def _finish_task(self) -> None:
         learner, after = self.learner, self.progress.task
@@ -343,13 +358,13 @@ class Trainer:
         """Predict each seen image once; the union's and every task's scores come from that."""
         evaluator = Evaluator(self.stream, split)
         view = evaluator.view(after)
-        logits = self.learner.logits(view)
-        predicted = self._predicted(view, logits)
+        scores = self.learner.scores(view)
+        predicted = self._predicted(view, scores)
         evaluator.add(after, predicted)
         for recorder in self.recorders:
             recorder.scores(evaluator.record(after))
             if split == "test":
-                recorder.answers(after, predicted, logits)
+                recorder.answers(after, predicted, scores)
 
 
 def _first_cause(error: BaseException) -> BaseException:

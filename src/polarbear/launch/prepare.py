@@ -13,6 +13,7 @@ from polarbear.base.out_of_memory import enough_memory, smaller
 from polarbear.benchmark.checks import refuse_nothing_to_learn
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.method import Method
+from polarbear.engine.contract.predict import decision_name
 from polarbear.engine.images.pixels import Pixels, place_pixels
 from polarbear.engine.images.transform import find_transform, for_evaluation
 from polarbear.engine.machine import Machine
@@ -25,7 +26,7 @@ from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import find, lasting_name, load
 from polarbear.runs.environment import environment
 from polarbear.runs.folder import RunError, RunFolder, reading
-from polarbear.score.decide import decision
+from polarbear.score.decide import OWN_RULE, decision
 from polarbear.settings.settings import Settings
 
 log = logging.getLogger("polarbear")
@@ -65,7 +66,7 @@ def begin(
     shared: SharedPixels | None = None,
 ) -> Prepared:
     """Make a new run folder and all that a run needs; ``shared`` holds pixels for several runs."""
-    settings = replace(settings, benchmark=lasting_name(settings.benchmark))
+    settings = as_written(settings)
     with enough_memory(smaller()):
         stream = _stream(settings, root) if stream is None else stream
         settings.refuse_more_tasks(len(stream))
@@ -86,7 +87,18 @@ def begin(
         },
         "threads": threads,
     }
+    if settings.decision not in (None, OWN_RULE) and decision(settings.decision).oracle:
+        manifest["oracle_rule"] = True  # reports import no rule to ask it
     return Prepared(RunFolder.create(folder, manifest), stream, learner, threads)
+
+
+def as_written(settings: Settings) -> Settings:
+    """Return settings as a manifest has them: the benchmark and the decision rule by name."""
+    return replace(
+        settings,
+        benchmark=lasting_name(settings.benchmark),
+        decision=decision_name(settings.decision, resolve(settings.method)),
+    )
 
 
 def reopen(
@@ -119,8 +131,8 @@ def build_learner(
     settings: Settings, stream: Stream, shared: SharedPixels | None = None
 ) -> Learner:
     """Put model, method and data together on their device."""
-    decision(settings.decision)
     method = resolve(settings.method)
+    decision_name(settings.decision, method)  # refused before anything is made ready
     return assemble(settings, stream, method, make_options(method, settings.options), shared)
 
 

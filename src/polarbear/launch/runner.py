@@ -21,7 +21,7 @@ from polarbear.launch.prepare import Prepared, begin, reopen, untrained
 from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.launch.stop import Stop, stop_on_signal
 from polarbear.runs.folder import RunError, RunFolder
-from polarbear.score.decide import Logits
+from polarbear.score.decide import RawScores
 from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings
 
@@ -45,11 +45,11 @@ class FolderRecorder:
         """Add a line to scores.jsonl."""
         self.folder.append("scores", record.to_json())
 
-    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
-        """Keep test predictions, and logits if asked."""
+    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
+        """Keep test predictions, and raw scores if asked."""
         self.folder.save_predictions(after, predictions)
         if self.keep_scores:
-            self.folder.save_raw(after, logits)
+            self.folder.save_raw(after, scores)
 
 
 def run(

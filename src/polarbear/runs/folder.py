@@ -36,6 +36,7 @@ from polarbear.base.files import plain, sync_folder, write_json, write_whole
 from polarbear.base.guarded import read_npy, read_npz, undamaged
 from polarbear.base.lock import take
 from polarbear.base.sealed import parsed, sealed, unsealed, without_seal
+from polarbear.score.decide import OWN_RULE
 from polarbear.score.record import ScoreRecord, as_number
 from polarbear.score.table import ScoreTable
 from polarbear.settings.settings import fits
@@ -161,8 +162,10 @@ class RunFolder:
     def own_loop(self) -> bool:
         """Whether a loop of one's own wrote it, which only that loop can go on with."""
         manifest = self.manifest()
-        # Before a manifest said so, such a loop's decision rule did.
-        return manifest.get("made_by") == OWN_LOOP or manifest["settings"].get("decision") == "own"
+        settings = manifest["settings"]
+        # Before a manifest said so, such a loop's decision rule did; now it may be a method's, too.
+        formerly = settings.get("decision") == OWN_RULE and "network" not in settings
+        return manifest.get("made_by") == OWN_LOOP or formerly
 
     def left_empty(self) -> bool:
         """Whether a process began to train here and ended before there was anything to keep."""

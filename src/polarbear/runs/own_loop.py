@@ -24,6 +24,7 @@ from polarbear.benchmark.stream import Stream
 from polarbear.named.registry import benchmarks
 from polarbear.runs.environment import environment
 from polarbear.runs.folder import OWN_LOOP, RunError, RunFolder
+from polarbear.score.decide import OWN_RULE
 from polarbear.score.evaluate import Evaluator
 from polarbear.score.label_matrix import as_labels
 
@@ -66,7 +67,7 @@ def start_run(
         "order": stream.order,
         "seed": seed,
         "tasks": tasks,
-        "decision": "own",
+        "decision": OWN_RULE,
         "options": {name: _as_kept(name, value) for name, value in options.items()},
     }
     manifest = {

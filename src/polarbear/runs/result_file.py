@@ -14,7 +14,7 @@ from polarbear.benchmark.stream import Stream
 from polarbear.methods.catalogue import METHODS
 from polarbear.methods.presets import preset_values
 from polarbear.runs.folder import RunFolder
-from polarbear.score.decide import top1
+from polarbear.score.decide import OWN_RULE, USUAL, Seen, top1
 from polarbear.score.evaluate import Evaluator
 from polarbear.settings.settings import Settings
 
@@ -28,6 +28,7 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
     """
     manifest = folder.manifest()
     settings, about = manifest["settings"], manifest["environment"]
+    oracle = {"oracle_rule": True} if manifest.get("oracle_rule") else {}
     test, valid = folder.table("test"), folder.table("post_valid")
     return {
         "method": settings["method"],
@@ -35,6 +36,7 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
         "order": settings["order"],
         "seed": settings["seed"],
         "decision": settings["decision"],
+        **oracle,
         "r": plain(test.r),
         "r_top1": None if stream is None else _top1(folder, stream),
         "r_valid": plain(valid.r),
@@ -53,6 +55,8 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
 def command_of(settings: Mapping[str, Any]) -> str:
     """Return the command that repeats a run, with what departs from the preset."""
     given = _unlike_preset(settings, {})
+    if settings["method"] not in METHODS and settings.get("decision") == USUAL:
+        given["decision"] = USUAL  # a class that is not ours may have a rule of its own
     words = ["polarbear run", settings["method"], f"--benchmark {settings['benchmark']}"]
     return " ".join([*words, *(_flag(name, value) for name, value in given.items())])
 
@@ -75,6 +79,8 @@ def _unlike_preset(settings: Mapping[str, Any], otherwise: Mapping[str, Any]) ->
     options = METHODS[name].options if name in METHODS else otherwise
     asked = {"method": name, "benchmark": settings["benchmark"]}  # which need not be known here
     usual = Settings(**asked | preset_values("paper", settings["benchmark"], name)).to_dict()
+    if usual["decision"] is None and settings.get("decision") is not None:
+        usual["decision"] = OWN_RULE if settings["decision"] == OWN_RULE else USUAL
     usual |= {f"options.{key}": value for key, value in options.items()}
     given = {key: value for key, value in settings.items() if key != "options"}
     given |= {f"options.{key}": value for key, value in settings["options"].items()}
@@ -92,7 +98,7 @@ def _flag(name: str, value: Any) -> str:
 
 def _top1(folder: RunFolder, stream: Stream) -> list[float | None] | None:
     """Return the score after each task, None for those the run did not come to."""
-    evaluator, no_levels = Evaluator(stream), np.empty(0, dtype=np.intp)
+    evaluator = Evaluator(stream)
     found: list[float | None] = []
     for after, score in enumerate(folder.table().r):
         if np.isnan(score):
@@ -101,7 +107,7 @@ def _top1(folder: RunFolder, stream: Stream) -> list[float | None] | None:
         scores = folder.raw(after)
         if scores is None:
             return None
-        named = top1(scores, False, no_levels)
+        named = top1(scores, Seen(evaluator.view(after).classes))
         found.append(evaluator.add(after, named)["pw_jaccard"])
     return found
 

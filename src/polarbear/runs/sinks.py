@@ -16,7 +16,7 @@ from typing import Any
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError, install_line
 from polarbear.base.files import write_json
-from polarbear.score.decide import Logits
+from polarbear.score.decide import RawScores
 from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings
 
@@ -69,7 +69,7 @@ class TensorBoardSink:
             self._writer.add_scalar(name, value, record.after)
         self._writer.flush()
 
-    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
+    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
         """Leave predictions to the run folder."""
 
     @cached_property
@@ -136,7 +136,7 @@ class MLflowSink:
         """Send the scores after a task."""
         self._send(score_values(record), record.after)
 
-    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
+    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
         """Leave predictions to the run folder."""
 
     def _send(self, values: Iterator[tuple[str, float]], step: int) -> None:

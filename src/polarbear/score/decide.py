@@ -1,9 +1,13 @@
-"""Decision rules: which classes are predicted, given one logit for each seen class.
+"""Decision rules: which classes are predicted, given one raw score for each seen class.
 
-A rule is a pure function of logits, so any rule can be tried on the logits of a finished run.
+A rule is a pure function of raw scores and of what is known about the classes, so any rule can be
+tried on the raw scores of a finished run. One of your own comes by its dotted path,
+``package.module:rule``.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from inspect import signature
 from types import MappingProxyType
 from typing import Any
 
@@ -11,49 +15,183 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polarbear.base.arrays import Bools, Ints
-from polarbear.base.errors import unknown_name
+from polarbear.base.dotted import find_dotted
+from polarbear.base.errors import PolarbearError, PredictionError, unknown_name
+from polarbear.benchmark.hierarchy import Hierarchy
 
-Logits = NDArray[np.floating[Any]]
-Rule = Callable[[Logits, bool, Ints], Bools]
+RawScores = NDArray[np.floating[Any]]
+
+#: The paper's rule, and that of a method without one of its own.
+USUAL = "threshold"
+#: What a manifest calls the rule of a method that has one of its own.
+OWN_RULE = "own"
+#: What people must read behind the name of a rule that is told what no learner is.
+ORACLE = " (oracle)"
 
 
-def threshold(logits: Logits, inclusive: bool, levels: Ints) -> Bools:
-    """Predict each class whose logit (n, s) is over 0, or 0 if ``inclusive``: the paper's rule."""
-    return logits >= 0 if inclusive else logits > 0
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What the hierarchy says of the seen classes, and no learner is told.
+
+    ``levels`` (s,) is each class's depth, all leaves together at the lowest; ``parents`` (s,) the
+    column of the nearest seen class above it, or -1.
+    """
+
+    levels: Ints
+    parents: Ints
+
+    @classmethod
+    def of(cls, hierarchy: Hierarchy, classes: tuple[str, ...]) -> "Truth":
+        """Look the classes up."""
+        numbers = [hierarchy.index(name) for name in classes]
+        leaf = hierarchy.is_leaf[numbers]
+        levels = np.where(leaf, hierarchy.depth.max(), hierarchy.depth[numbers])
+        above = hierarchy.closure[np.ix_(numbers, numbers)] & ~np.eye(len(numbers), dtype=bool)
+        nearest = np.where(above, hierarchy.depth[numbers], -1).argmax(axis=1)
+        parents = np.where(above.any(axis=1), nearest, -1).astype(np.intp)
+        return cls(levels, parents)
 
 
-def top1(logits: Logits, inclusive: bool, levels: Ints) -> Bools:
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What a rule is told about the seen classes, a column of raw scores each.
+
+    ``inclusive`` tells whether a score of exactly 0 is a yes; ``parents`` (s,) the column of the
+    class above each, or -1, as the method has inferred it, None where it infers none.
+    """
+
+    classes: tuple[str, ...]
+    inclusive: bool = False
+    parents: Ints | None = None
+    truth: Truth | None = None
+
+    @classmethod
+    def of(
+        cls,
+        hierarchy: Hierarchy,
+        classes: tuple[str, ...],
+        *,
+        inclusive: bool = False,
+        parents: Ints | None = None,
+    ) -> "Seen":
+        """Return all that is known about classes of a hierarchy."""
+        return cls(classes, inclusive, parents, Truth.of(hierarchy, classes))
+
+    @property
+    def oracle(self) -> Truth:
+        """What only oracles may use: rules marked by :func:`oracle_rule`."""
+        if self.truth is None:
+            raise PolarbearError(
+                "about.oracle is for rules that say they are oracles: put @polarbear.oracle_rule "
+                "before the rule, and every report will say so, or do without it"
+            )
+        return self.truth
+
+
+Rule = Callable[[RawScores, Seen], Bools]
+
+
+def oracle_rule(rule: Rule) -> Rule:
+    """Mark a rule that uses ``about.oracle``: what it predicts no learner could."""
+    rule.oracle = True  # type: ignore[attr-defined]
+    return rule
+
+
+def threshold(scores: RawScores, about: Seen) -> Bools:
+    """Predict each class whose score (n, s) is over 0, or 0 if inclusive: the paper's rule."""
+    return scores >= 0 if about.inclusive else scores > 0
+
+
+def top1(scores: RawScores, about: Seen) -> Bools:
     """Predict the likeliest class alone.
 
-    >>> top1(np.array([[0.1, 0.9, 0.5]]), False, np.array([0, 1, 1])).tolist()
+    >>> top1(np.array([[0.1, 0.9, 0.5]]), Seen(("bear", "panda", "lamp"))).tolist()
     [[False, True, False]]
     """
-    predicted = np.zeros(logits.shape, dtype=bool)
-    predicted[np.arange(len(logits)), logits.argmax(axis=1)] = True
+    predicted = np.zeros(scores.shape, dtype=bool)
+    predicted[np.arange(len(scores)), scores.argmax(axis=1)] = True
     return predicted
 
 
-def top1_per_level(logits: Logits, inclusive: bool, levels: Ints) -> Bools:
-    """Predict the likeliest class at each level; ``levels`` (s,) numbers each class's level.
-
-    >>> top1_per_level(np.array([[0.1, 0.9, 0.5]]), False, np.array([0, 1, 1])).tolist()
-    [[True, True, False]]
-    """
-    predicted = np.zeros(logits.shape, dtype=bool)
-    for level in np.unique(levels):
-        columns = np.flatnonzero(levels == level)
-        predicted[:, columns] = top1(logits[:, columns], inclusive, levels[columns])
+@oracle_rule
+def top1_per_level(scores: RawScores, about: Seen) -> Bools:
+    """Predict the likeliest class at each level: an oracle, since no learner is told the levels."""
+    predicted = np.zeros(scores.shape, dtype=bool)
+    for level in np.unique(about.oracle.levels):
+        columns = np.flatnonzero(about.oracle.levels == level)
+        predicted[:, columns] = top1(scores[:, columns], about)
     return predicted
 
 
 DECISIONS: Mapping[str, Rule] = MappingProxyType(
-    {"threshold": threshold, "top1": top1, "top1-per-level": top1_per_level}
+    {USUAL: threshold, "top1": top1, "top1-per-level": top1_per_level}
 )
 
 
-def decision(name: str) -> Rule:
-    """Return a rule by name."""
+@dataclass(frozen=True)
+class Decision:
+    """A rule with its name, and whether it is an oracle: only then it is told the truth."""
+
+    name: str
+    rule: Rule
+    oracle: bool
+
+    def __call__(self, scores: RawScores, about: Seen) -> Bools:
+        """Return the classes predicted for raw scores: bool (n, s) for (n, s)."""
+        found = self.rule(scores, about if self.oracle else replace(about, truth=None))
+        if not isinstance(found, np.ndarray) or found.dtype != bool or found.shape != scores.shape:
+            what = f"{found.dtype} {found.shape}" if isinstance(found, np.ndarray) else type(found)
+            raise PredictionError(
+                f"the decision rule {self.name} gives {what} for scores of {scores.shape}: it must "
+                "give a bool array of that shape, true where a class is predicted"
+            )
+        return found
+
+
+def decision(name: str) -> Decision:
+    """Return a rule by name or dotted path.
+
+    >>> decision("top1-per-level").oracle
+    True
+    """
+    if name in DECISIONS:
+        rule = DECISIONS[name]
+    elif ":" in name:
+        rule = find_dotted(name, "rule")
+        _refuse_no_rule(name, rule)
+    else:
+        error = unknown_name("decision rule", name, DECISIONS)
+        raise type(error)(f"{error}; or the dotted path of your own: package.module:rule")
+    return Decision(name, rule, bool(getattr(rule, "oracle", False)))
+
+
+def rules_in_words() -> str:
+    """Return the rules there are, for people.
+
+    >>> rules_in_words()
+    'threshold, top1, top1-per-level (oracle) or package.module:rule'
+    """
+    return f"{', '.join(map(rule_in_words, DECISIONS))} or package.module:rule"
+
+
+def rule_in_words(name: str, oracle: bool = False) -> str:
+    """Return a rule's name as people must read it: of an oracle, it says so.
+
+    Whoever reads results need not trust them, so a module that they name is not imported.
+    """
+    known = name in DECISIONS and decision(name).oracle
+    return name + ORACLE if oracle or known else name
+
+
+def _refuse_no_rule(name: str, rule: object) -> None:
     try:
-        return DECISIONS[name]
-    except KeyError:
-        raise unknown_name("decision rule", name, DECISIONS) from None
+        if not callable(rule):
+            raise TypeError
+        signature(rule).bind(None, None)
+    except TypeError:
+        raise PolarbearError(
+            f"{name} is no decision rule: it must be a function (scores, about) that gives a bool "
+            "array of the scores' shape"
+        ) from None
+    except ValueError:  # some written in C do not say what they take
+        pass

@@ -84,8 +84,10 @@ class Settings:
         default=None, metadata=decides("result", 1, 10**9, "total memory")
     )
     """Replay images kept in all, shared by the seen classes; replaces memory_per_class."""
-    decision: str = field(default="threshold", metadata=decides("result"))
-    """Rule that turns scores into labels: threshold, top1 or top1-per-level."""
+    decision: str | None = field(default=None, metadata=decides("result"))
+    """Rule that turns scores of images into labels: threshold, top1, top1-per-level (an oracle: it
+    is told the classes' levels), own (the method's) or package.module:rule; None takes the
+    method's own where it has one, else threshold."""
     options: dict[str, Any] = field(default_factory=dict, metadata=decides("result"))
     """The method's own settings."""
 
@@ -100,7 +102,7 @@ class Settings:
     compile: bool = field(default=False, metadata=decides("speed"))
     """Compile the network (torch.compile, half a minute), instead of using fused kernels."""
     keep_scores: bool = field(default=False, metadata=decides("files"))
-    """Keep test logits as float16, for other decision rules and metrics later."""
+    """Keep raw test scores as float16, for other decision rules and metrics later."""
     tasks: int | None = field(default=None, metadata=decides("run", 1))
     """Stop after this many tasks; None goes through all."""
 

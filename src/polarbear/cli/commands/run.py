@@ -23,7 +23,7 @@ from polarbear.cli.shared.several_runs import (
 from polarbear.cli.shared.training import How, engine
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import make_options, resolve
-from polarbear.named.registry import find, lasting_name
+from polarbear.named.registry import find
 from polarbear.runs.folder import RunError, RunFolder
 from polarbear.runs.result import usual_folder
 from polarbear.settings.settings import Settings
@@ -166,7 +166,9 @@ def _left_to_do(asked: Asked, order: int) -> Iterator[Wanted]:
 
 def _differing(there: RunFolder, settings: Settings) -> list[str]:
     """Name the settings in which the run of a folder is not the one asked for."""
-    settings = replace(settings, benchmark=lasting_name(settings.benchmark))
+    from polarbear.launch.prepare import as_written
+
+    settings = as_written(settings)
     found = Settings.from_dict(there.manifest()["settings"]).to_dict()
     # A run that was begun in Python may leave a method's usual options unsaid.
     usual = make_options(resolve(settings.method), found["options"])

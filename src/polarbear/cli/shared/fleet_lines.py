@@ -10,7 +10,7 @@ import numpy as np
 from polarbear.base.arrays import Bools
 from polarbear.cli.shared.console import console, error_console, plain_table, share
 from polarbear.runs.folder import RunFolder
-from polarbear.score.decide import Logits
+from polarbear.score.decide import RawScores
 from polarbear.score.record import EpochRecord, ScoreRecord
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class TaskLines:
             line = f"{self.name}: task {record.after}, R_j {score}"
             error_console().print(line, soft_wrap=True)
 
-    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
+    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
         """Say nothing of single images."""
 
 

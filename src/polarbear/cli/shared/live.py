@@ -14,7 +14,7 @@ from polarbear.base.arrays import Bools
 from polarbear.cli.shared.console import error_console, share
 from polarbear.cli.shared.eta import Pace, Workload
 from polarbear.cli.shared.progress import clock
-from polarbear.score.decide import Logits
+from polarbear.score.decide import RawScores
 from polarbear.score.record import EpochRecord, ScoreRecord
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Watch:
             after = record.after
             self.display.say(f"after task {after}: R_{after} = {share(record.r)}")
 
-    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
+    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
         """Leave predictions to the run folder."""
 
     def _numbers(self, rate: float, total: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from polarbear.base.errors import unknown_name
 from polarbear.base.findings import Finding, error, listed, warning
+from polarbear.engine.contract.elsewhere import ELSEWHERE
 from polarbear.engine.contract.method import Method
 
 #: Words that are asked of the class, before there is an object of it.
@@ -24,6 +25,7 @@ def check_class(method: Any) -> Iterator[Finding]:
         return
     yield from _check_methods(method)
     yield from _check_words(method)
+    yield from _check_elsewhere(method)
     yield from _check_names(method)
     yield from _check_options(method)
 
@@ -57,6 +59,14 @@ def _check_words(method: type[Method]) -> Iterator[Finding]:
             yield error(str(unknown_name(name, value, allowed)))
         if not allowed and not isinstance(value, kind):
             yield error(f"{name} must be {kind.__name__}, not {value!r}")
+
+
+def _check_elsewhere(method: type[Method]) -> Iterator[Finding]:
+    """Refuse what would never be called: whoever wrote it believes that it is."""
+    own = {name for base in method.__mro__ if base not in Method.__mro__ for name in vars(base)}
+    for name, remedy in ELSEWHERE.items():
+        if name in own:
+            yield error(f"the engine never calls {name}: {remedy}")
 
 
 def _check_names(method: type[Method]) -> Iterator[Finding]:

@@ -119,6 +119,31 @@ class Method(nn.Module):
         """Return the phases that follow a task's main one, in order; called after begin_task."""
         return ()
 
+    def scores(self, images: Tensor) -> Tensor:
+        """Return a score of every seen class for images (n, 3, h, w), normalised: (n, seen).
+
+        What is predicted comes from these numbers, in validation and test. Called in evaluation
+        mode, without gradients, with images that are not augmented.
+        """
+        logits: Tensor = self.model(images)
+        return logits
+
+    def decide(self, scores: Tensor) -> Tensor:
+        """Return which classes are predicted, bool (n, seen), for scores (n, seen).
+
+        Define it where the method has a rule of its own. Without one it predicts by the run's
+        ``decision``: each class whose score is over 0.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no decide(scores) of its own")
+
+    def measure(self, scores: Tensor, targets: Tensor) -> Tensor | float:
+        """Return how good an epoch was, a number, from in-task validation: the higher the better.
+
+        It chooses the best epoch and lowers the learning rate. Define it where that is not the
+        mean pw-JS of what is predicted; ``targets`` (n, seen) are 0 or 1.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no measure(scores, targets)")
+
     def end_task(self) -> None:
         """Finish a task: the kept weights are in place, and memory has its images."""
 

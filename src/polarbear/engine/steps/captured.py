@@ -18,9 +18,11 @@ from polarbear.base.arrays import Floats
 from polarbear.benchmark.stream import View
 from polarbear.engine.contract.method import Method
 from polarbear.engine.contract.phase import Phase
+from polarbear.engine.contract.predict import raw_scores
 from polarbear.engine.images.pixels import ResidentPixels
 from polarbear.engine.images.transform import for_evaluation
 from polarbear.engine.nets.model import weights_are_finite
+from polarbear.engine.steps.attributes import Attributes
 from polarbear.engine.steps.buffers import TrainingSetBuffers
 from polarbear.engine.steps.capturing import (
     Before,
@@ -31,7 +33,7 @@ from polarbear.engine.steps.capturing import (
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.optimiser import clip_and_step, drop_gradients, fill_state
-from polarbear.score.decide import Logits
+from polarbear.score.decide import RawScores
 
 STEPS_A_TURN = 64  # captured steps queued before other runs have their turn
 WARM_UP = 2  # steps before the first capture, so that libraries have chosen their kernels
@@ -50,7 +52,7 @@ class Graphs:
     full_step: torch.cuda.CUDAGraph | None
     partial_step: torch.cuda.CUDAGraph | None
     validation: torch.cuda.CUDAGraph
-    logits: Tensor
+    scores: Tensor
     finite: Tensor
 
 
@@ -85,12 +87,14 @@ class CapturedSteps:
         self.losses = torch.zeros(self.steps, device=device)
         self.rates = torch.zeros(self.steps, device=device) if rates_change else None
         self.valid_rows = torch.tensor(valid.rows, device=device)
+        self.seen = len(valid.classes)
         self.ended = False
         self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._place_rates()
         fill_state(optimiser)
         self.graphs = self._capture()
-        self.found = (self.losses, self.graphs.logits, self.graphs.finite)
+        self.attributes = Attributes.of(learner)
+        self.found = (self.losses, self.graphs.scores, self.graphs.finite)
         self.on_host = [torch.empty_like(t, device="cpu").pin_memory() for t in self.found]
 
     def epoch(self, plan: EpochPlan, rates: Floats, first: int, losses: Floats) -> Iterator[int]:
@@ -138,10 +142,14 @@ class CapturedSteps:
             return self.on_host[0].numpy()[:steps].astype(np.float64)
         return self.losses[:steps].double().cpu().numpy()
 
-    def validation_logits(self) -> Logits:
-        """Return the model's logits on the validation images after the epoch: (v, seen)."""
+    def validation_scores(self) -> RawScores:
+        """Return the method's scores for the validation images after the epoch: (v, seen)."""
         self.done.synchronize()
         return self.on_host[1].numpy().copy()
+
+    def overtaken_by(self) -> str | None:
+        """Return the name of an attribute that has changed since, which no replay would see."""
+        return self.attributes.changed()
 
     def weights_are_finite(self) -> bool:
         """Whether every weight is a number, or was when the epoch ended."""
@@ -188,8 +196,8 @@ class CapturedSteps:
         if rest := self.images % size:
             warm_up = 1 if full_step else WARM_UP
             partial_step, _ = capture.graph(lambda: self._train(rest), warm_up)
-        validation, (logits, finite) = capture.graph(self._validate, 1)
-        return Graphs(full_step, partial_step, validation, logits, finite)
+        validation, (scores, finite) = capture.graph(self._validate, 1)
+        return Graphs(full_step, partial_step, validation, scores, finite)
 
     def _train(self, images: int) -> None:
         learner, beside = self.learner, self.beside
@@ -209,18 +217,19 @@ class CapturedSteps:
 
     @torch.no_grad()
     def _validate(self) -> tuple[Tensor, Tensor]:
-        """Return logits (v, seen), and whether all weights are finite."""
+        """Return the method's scores (v, seen), and whether all weights are finite."""
         learner = self.learner
-        learner.model.eval()
         pixels = cast(ResidentPixels, learner.train_pixels).data
         parts = []
         # No rows would be split into one part of none.
         chosen = torch.split(self.valid_rows, learner.at_once) if len(self.valid_rows) else ()
-        for rows in chosen:
-            with learner.machine.autocast():
-                parts.append(learner.model(for_evaluation(pixels[rows], learner.transform)).float())
-        logits = torch.cat(parts) if parts else torch.zeros((0, 0), device=self.device)
-        return logits, weights_are_finite(learner.model, learner.method)
+        with learner.evaluating():
+            for rows in chosen:
+                with learner.machine.autocast():
+                    images = for_evaluation(pixels[rows], learner.transform)
+                    parts.append(raw_scores(learner.method, images, self.seen))
+        scores = torch.cat(parts) if parts else torch.zeros((0, 0), device=self.device)
+        return scores, weights_are_finite(learner.model, learner.method)
 
 
 def _capturable(stream: Any) -> Any:

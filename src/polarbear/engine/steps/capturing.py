@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from polarbear.engine.steps.attributes import Attributes
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.optimiser import drop_gradients, state_tensors
 
 
 @dataclass(frozen=True, eq=False)
 class Before:
-    """A learner's weights and buffers, what its optimiser remembers, and copies of all of it."""
+    """Weights, buffers, attributes of a learner, its optimiser's state, and copies of all of it."""
 
     learner: Learner
     optimiser: torch.optim.Optimizer
@@ -26,6 +27,7 @@ class Before:
     copies: list[Tensor]
     buffers: list[tuple[nn.Module, dict[str, Tensor | None]]]
     logged: dict[str, Tensor]
+    attributes: Attributes
 
     @classmethod
     @torch.no_grad()
@@ -39,7 +41,8 @@ class Before:
         modules = [part for module in _modules(learner) for part in module.modules()]
         buffers = [(module, dict(module._buffers)) for module in modules]
         logged = {name: total.clone() for name, total in learner.method.logged.items()}
-        return cls(learner, optimiser, tensors, [t.clone() for t in tensors], buffers, logged)
+        copies, attributes = [t.clone() for t in tensors], Attributes.of(learner)
+        return cls(learner, optimiser, tensors, copies, buffers, logged, attributes)
 
     def are_in_place(self) -> bool:
         """Whether every tensor is still where it was, and none has come: a replay sees no other."""
@@ -57,6 +60,7 @@ class Before:
             tensor.copy_(copy)
         for name, total in self.learner.method.logged.items():
             total.copy_(self.logged.get(name, torch.zeros_like(total)))
+        self.attributes.put_back()
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +102,8 @@ class Capture:
         """Do the work once more and see what it leaves behind, before it is captured.
 
         A replay repeats the arithmetic on the same addresses, and no line of Python: numbers would
-        be drawn without the step's seed, or once for all, and a new tensor would stay unknown.
+        be drawn without the step's seed, or once for all, and a new tensor would stay unknown, as
+        would a count that goes on in Python.
         """
         device = self.step.device
         with self.before.learner.machine.seeded(0):
@@ -110,6 +115,11 @@ class Capture:
         if not self.before.are_in_place():
             raise RuntimeError(
                 "a step puts new tensors in the place of weights or buffers: change them in place"
+            )
+        if name := self.before.attributes.changed():
+            raise RuntimeError(
+                f"a step changes {name}, which a replay would not: keep it in a buffer, "
+                "self.register_buffer(name, tensor), and change that in place"
             )
 
 

@@ -15,7 +15,7 @@ from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.optimiser import clip_and_step, drop_gradients
-from polarbear.score.decide import Logits
+from polarbear.score.decide import RawScores
 
 
 class EagerSteps:
@@ -56,9 +56,13 @@ class EagerSteps:
         new = torch.stack(self._losses).double().cpu().numpy()
         return np.concatenate([self._before, new])[:steps]
 
-    def validation_logits(self) -> Logits:
-        """Return the model's logits on the validation images: (v, seen)."""
-        return self.learner.logits(self.valid)
+    def validation_scores(self) -> RawScores:
+        """Return the method's scores for the validation images: (v, seen)."""
+        return self.learner.scores(self.valid)
+
+    def overtaken_by(self) -> str | None:
+        """Return None: every step runs the method's own lines."""
+        return None
 
     def weights_are_finite(self) -> bool:
         """Whether every weight is a number."""

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from polarbear.base.arrays import Floats
 from polarbear.engine.task.epoch_plan import EpochPlan
-from polarbear.score.decide import Logits
+from polarbear.score.decide import RawScores
 
 
 class Steps(Protocol):
@@ -25,8 +25,12 @@ class Steps(Protocol):
         """Return the losses of the epoch's first steps: (steps,)."""
         ...
 
-    def validation_logits(self) -> Logits:
-        """Return the model's logits on the validation images after the epoch: (v, seen)."""
+    def validation_scores(self) -> RawScores:
+        """Return the method's scores for the validation images after the epoch: (v, seen)."""
+        ...
+
+    def overtaken_by(self) -> str | None:
+        """Return the name of an attribute that has changed since, if these steps do not see it."""
         ...
 
     def weights_are_finite(self) -> bool:

@@ -1,19 +1,22 @@
 """A model, its method and its memory, as they stand at one place in a stream."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polarbear.base.arrays import Ints
+from polarbear.base.arrays import Bools, Ints
 from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Stream, Task, View
 from polarbear.engine.contract.batch import Batch, TaskContext, Which
 from polarbear.engine.contract.method import Method
 from polarbear.engine.contract.phase import Phase
+from polarbear.engine.contract.predict import decided, measured, raw_scores
 from polarbear.engine.generator import generator_for
 from polarbear.engine.images.pixels import Pixels
 from polarbear.engine.images.transform import ImageTransform, for_evaluation
@@ -21,6 +24,7 @@ from polarbear.engine.machine import Machine
 from polarbear.engine.nets.model import Model
 from polarbear.engine.task.replay_memory import ReplayMemory, herding, random_choice
 from polarbear.engine.task.training_set import TaskImages, TrainingSet, training_view
+from polarbear.score.decide import RawScores
 from polarbear.settings.settings import Settings
 
 PREDICT_AT_ONCE = 512  # images; more at a time are no faster on a CPU
@@ -120,10 +124,36 @@ class Learner:
             chosen.append(own + stored[max(len(stored) - count, -(-len(stored) // 2)) :])
         return np.unique(np.concatenate(chosen))
 
-    def logits(self, view: View) -> NDArray[np.float32]:
-        """Return the model's logits (n, seen) for the images of a view, each looked at once."""
+    def scores(self, view: View) -> NDArray[np.float32]:
+        """Return the method's scores (n, seen) for the images of a view, each looked at once."""
         pixels = self.train_pixels if view.file == "train" else self.test_pixels
-        return self._in_evaluation(self.model, pixels, view.rows)
+        give = partial(raw_scores, self.method, seen=len(view.classes))
+        return self._look_at(give, pixels, view.rows)
+
+    def decide(self, scores: RawScores) -> Bools:
+        """Return what the method predicts by its own rule: (n, seen)."""
+        with self.evaluating():
+            named: Bools = decided(self.method, self._on_device(scores)).cpu().numpy()
+            return named
+
+    def measure(self, scores: RawScores, targets: Bools) -> float:
+        """Return the method's own measure of scores (n, seen)."""
+        with self.evaluating():
+            due = self._on_device(targets).float()
+            return measured(self.method, self._on_device(scores), due)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Put the model into evaluation mode and, for the while, what the method has of its own."""
+        self.model.eval()
+        learning = [module for module in self.method.modules() if module.training]
+        for module in learning:
+            module.training = False
+        try:
+            yield
+        finally:
+            for module in learning:
+                module.training = True
 
     def remember(self, task: Task) -> None:
         """Fill the memory with images of a task's classes, as the method chooses them."""
@@ -145,7 +175,7 @@ class Learner:
             return random_choice(rows, count, random)
 
         def by_herding(column: int, rows: Ints, count: int) -> Ints:
-            features = self._in_evaluation(self.model.features, self.train_pixels, rows)
+            features = self._look_at(self.model.features, self.train_pixels, rows)
             return rows[herding(features, count)]
 
         return {"random": at_random, "herding": by_herding}[self.method.selection]
@@ -169,16 +199,19 @@ class Learner:
         (images,) = self.train_pixels.batches([rows])
         return for_evaluation(images, self.transform)
 
+    def _on_device(self, values: RawScores | Bools) -> Tensor:
+        return torch.tensor(values, device=self.machine.device)
+
     @torch.no_grad()
-    def _in_evaluation(
+    def _look_at(
         self, function: Callable[[Tensor], Tensor], pixels: Pixels, rows: Ints
     ) -> NDArray[np.float32]:
-        self.model.eval()
         parts: list[Tensor] = []
         parted = [rows[i : i + self.at_once] for i in range(0, len(rows), self.at_once)]
-        for images in pixels.batches(parted):
-            with self.machine.autocast():
-                parts.append(function(for_evaluation(images, self.transform)).float())
+        with self.evaluating():
+            for images in pixels.batches(parted):
+                with self.machine.autocast():
+                    parts.append(function(for_evaluation(images, self.transform)).float())
         found: NDArray[np.float32] = (
             torch.cat(parts).cpu().numpy() if parts else np.empty((0, 0), np.float32)
         )

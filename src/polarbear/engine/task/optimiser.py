@@ -14,10 +14,10 @@ GROUP_KEYS = ("params", "rate", "weight_decay")
 
 
 def build_optimiser(
-    given: list[dict[str, Any]], owner: str, settings: Settings, device: torch.device
+    method: Method, given: list[dict[str, Any]], settings: Settings, device: torch.device
 ) -> torch.optim.Optimizer:
-    """Return a fresh optimiser of groups of parameters; ``owner`` is the method's name."""
-    groups = _groups(given, owner)
+    """Return a fresh optimiser of a method's groups of parameters."""
+    groups = _groups(method, given)
     usual: dict[str, Any] = {
         "lr": settings.learning_rate,
         "weight_decay": settings.weight_decay,
@@ -102,7 +102,7 @@ def _named(method: Method) -> dict[str, nn.Parameter]:
     return dict(method.model.named_parameters()) | own_parameters(method)
 
 
-def _groups(all_given: list[dict[str, Any]], owner: str) -> list[dict[str, Any]]:
+def _groups(method: Method, all_given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a method's groups as PyTorch takes them, without parameters that are frozen."""
     groups = []
     for given in all_given:
@@ -119,7 +119,7 @@ def _groups(all_given: list[dict[str, Any]], owner: str) -> list[dict[str, Any]]
             groups.append(group)
     if not groups:
         raise PolarbearError(
-            f"{owner}.parameter_groups() has no trainable parameter: nothing would be learnt"
+            f"{type(method).__name__}.parameter_groups() has no trainable parameter: nothing would be learnt"
         )
     places = [id(parameter) for group in groups for parameter in group["params"]]
     there = {id(parameter) for parameter in (*method.model.parameters(), *method.parameters())}
@@ -131,7 +131,7 @@ def _groups(all_given: list[dict[str, Any]], owner: str) -> list[dict[str, Any]]
         )
     if len(set(places)) < len(places):
         raise PolarbearError(
-            f"{owner}.parameter_groups() has a parameter twice: each belongs to one group"
+            f"{type(method).__name__}.parameter_groups() has a parameter twice: each belongs to one group"
         )
     return groups
 

@@ -25,7 +25,7 @@ from polarbear.launch.check.step import check_step
 from polarbear.launch.prepare import assemble
 from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.named.registry import find
-from polarbear.score.decide import Logits
+from polarbear.score.decide import RawScores
 from polarbear.score.record import EpochRecord
 from polarbear.settings.settings import Settings
 
@@ -34,11 +34,11 @@ WHOLE = "a whole batch"
 
 
 class Answers:
-    """A recorder that keeps the logits of test images after each task."""
+    """A recorder that keeps what is predicted of test images after each task, and by what."""
 
     def __init__(self) -> None:
         """Begin with none."""
-        self.after: dict[int, Logits] = {}
+        self.after: dict[int, tuple[Bools, RawScores]] = {}
 
     def epoch(self, record: EpochRecord) -> None:
         """Pass over it."""
@@ -46,9 +46,9 @@ class Answers:
     def scores(self, record: Any) -> None:
         """Pass over it."""
 
-    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
-        """Keep the logits."""
-        self.after[after] = logits
+    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
+        """Keep both."""
+        self.after[after] = (predictions, scores)
 
 
 def check_training(method: type[Method], options: Any = None) -> tuple[Finding, ...]:
@@ -131,8 +131,8 @@ def _check_resume(method: type[Method], options: Any, notes: Notes) -> None:
             restore(again, next(checkpoint.from_newest(path))[1])
             for _ in again.steps():
                 pass
-            for after, logits in resumed.after.items():
-                if not np.array_equal(logits, unbroken.after[after]):
+            for after, found in resumed.after.items():
+                if not all(map(np.array_equal, found, unbroken.after[after])):
                     notes.add(_FORGETS, place)
                     break
 

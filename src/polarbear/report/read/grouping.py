@@ -10,6 +10,7 @@ from typing import Any
 from polarbear.base.files import plain
 from polarbear.methods.catalogue import METHODS
 from polarbear.report.read.groups import Group, Run
+from polarbear.score.decide import ORACLE, USUAL
 from polarbear.settings.settings import Settings, deciding
 
 log = logging.getLogger("polarbear")
@@ -61,7 +62,7 @@ def _settings(run: Run) -> dict[str, Any]:
     if not run.settings:
         return {}
     defaults = {one.name: one.default for one in fields(Settings) if one.default is not MISSING}
-    given: Mapping[str, Any] = {**plain(defaults), **run.settings}
+    given: Mapping[str, Any] = {**plain(defaults), "decision": USUAL, **run.settings}
     flat = {key: value for key, value in given.items() if key != "options"}
     flat |= {f"options.{key}": value for key, value in (given.get("options") or {}).items()}
     return {key: value for key, value in flat.items() if key not in WITHIN}
@@ -72,7 +73,9 @@ def _differing(given: list[dict[str, Any]]) -> list[str]:
     written = {key: {json.dumps(s[key]) for s in given if key in s} for key in keys}
     # An option that only some runs were given tells them apart, too.
     absent = {key for key in keys if any(key not in s for s in given if s)}
-    return [key for key in keys if len(written[key]) > 1 or key in absent]
+    # What an oracle predicts is never shown without saying so.
+    oracle = {"decision"} if any(str(s.get("decision")).endswith(ORACLE) for s in given) else set()
+    return [key for key in keys if len(written[key]) > 1 or key in absent | oracle]
 
 
 def _name(method: str, own: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from polarbear.base.errors import DataError, PolarbearError
 from polarbear.named.registry import find
 from polarbear.report.read.groups import Run
 from polarbear.score.catalogue import score_names
+from polarbear.score.decide import rule_in_words
 from polarbear.score.record import BY_TASK
 from polarbear.settings.settings import fits
 
@@ -42,9 +43,17 @@ def read_summary(file: Path, split: str) -> Run:
         content.get("seed"),
         frozen_all(scores),
         frozen_all(by_task),
-        content.get("settings", {}),
+        settings_in_words(content.get("settings", {}), content),
         finished=True,
     )
+
+
+def settings_in_words(settings: Mapping[str, Any], written: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return settings with the decision rule as people must read it: of an oracle, it says so."""
+    rule = settings.get("decision")
+    if not isinstance(rule, str):
+        return settings
+    return {**settings, "decision": rule_in_words(rule, written.get("oracle_rule") is True)}
 
 
 def _other_scores(content: Mapping[str, Any], tasks: int) -> dict[str, Floats]:

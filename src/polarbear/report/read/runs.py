@@ -22,6 +22,7 @@ from polarbear.report.read.result_files import (
     empty,
     frozen_all,
     read_summary,
+    settings_in_words,
     some_tasks,
 )
 from polarbear.runs.folder import RunFolder
@@ -106,7 +107,7 @@ def read_run(path: Path, split: str = "test") -> Run:
             settings.get("seed"),
             frozen_all(table.scores),
             frozen_all(table.by_task),
-            settings,
+            settings_in_words(settings, manifest),
             classes,
             manifest.get("root"),
             folder.finished,
