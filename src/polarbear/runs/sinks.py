@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError, install_line
@@ -32,7 +32,45 @@ def epochs_before(settings: Settings, task: int) -> int:
     return sum(settings.epochs_of(earlier) for earlier in range(task))
 
 
-class TensorBoardSink:
+class Silent:
+    """A recorder that takes note of nothing, and a context that has nothing to close."""
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close nothing."""
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Say nothing of an epoch."""
+
+    def scores(self, record: ScoreRecord) -> None:
+        """Say nothing of scores."""
+
+    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
+        """Leave predictions to the run folder."""
+
+
+class Charts(Silent):
+    """Hands an epoch's and a task's numbers on, each by its name and its place on the chart."""
+
+    settings: Settings
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Draw an epoch's loss, rate, validation score and speed."""
+        step = epochs_before(self.settings, record.task) + record.epoch
+        self._send(epoch_values(record), step)
+
+    def scores(self, record: ScoreRecord) -> None:
+        """Draw the scores after a task."""
+        self._send(score_values(record), record.after)
+
+    def _send(self, values: Iterator[tuple[str, float]], step: int) -> None:
+        raise NotImplementedError
+
+
+class TensorBoardSink(Charts):
     """Writes event files for ``tensorboard --logdir``; they appear with the first measurement.
 
     Charts named ``epoch/…`` count epochs through all tasks; ``test/…`` and ``post_valid/…`` count
@@ -48,29 +86,19 @@ class TensorBoardSink:
         self.folder, self.settings = Path(folder), settings
         self._open = SummaryWriter
 
-    def __enter__(self) -> "TensorBoardSink":
-        """Return itself."""
-        return self
-
     def __exit__(self, *_: object) -> None:
         """Write what waits and close the file."""
         if "_writer" in vars(self):
             self._writer.close()
 
-    def epoch(self, record: EpochRecord) -> None:
-        """Draw an epoch's loss, rate, validation score and speed."""
-        step = epochs_before(self.settings, record.task) + record.epoch
-        for name, value in epoch_values(record):
-            self._writer.add_scalar(name, value, step)
-
     def scores(self, record: ScoreRecord) -> None:
-        """Draw the scores after a task."""
-        for name, value in score_values(record):
-            self._writer.add_scalar(name, value, record.after)
+        """Draw the scores after a task, for whoever looks now."""
+        super().scores(record)
         self._writer.flush()
 
-    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
-        """Leave predictions to the run folder."""
+    def _send(self, values: Iterator[tuple[str, float]], step: int) -> None:
+        for name, value in values:
+            self._writer.add_scalar(name, value, step)
 
     @cached_property
     def _writer(self) -> Any:
@@ -80,7 +108,7 @@ class TensorBoardSink:
         return writer
 
 
-class MLflowSink:
+class MLflowSink(Charts):
     """Sends a run to an MLflow tracking server: settings as parameters, scores as metrics.
 
     ``experiment`` is the benchmark's name by default. With ``folder``, the run folder, a resumed
@@ -116,28 +144,12 @@ class MLflowSink:
                 "server, such as http://localhost:5000 (`mlflow server` starts one)"
             ) from error
 
-    def __enter__(self) -> "MLflowSink":
-        """Return itself."""
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Tell how the run ended: finished, failed, or stopped from outside (killed)."""
         if "_run" in vars(self):
             failed = kind is not None and issubclass(kind, Exception)
             status = "FINISHED" if kind is None else "FAILED" if failed else "KILLED"
             self._try(lambda: self._client.set_terminated(self._run, status))
-
-    def epoch(self, record: EpochRecord) -> None:
-        """Send an epoch's loss, rate, validation score and speed."""
-        step = epochs_before(self.settings, record.task) + record.epoch
-        self._send(epoch_values(record), step)
-
-    def scores(self, record: ScoreRecord) -> None:
-        """Send the scores after a task."""
-        self._send(score_values(record), record.after)
-
-    def answers(self, after: int, predictions: Bools, logits: Logits) -> None:
-        """Leave predictions to the run folder."""
 
     def _send(self, values: Iterator[tuple[str, float]], step: int) -> None:
         from mlflow.entities import Metric

@@ -1,14 +1,12 @@
 """``polarbear compare``: our results beside the paper's tables."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from tyro.conf import Positional, arg
 
 from polarbear.base.errors import PolarbearError
 from polarbear.cli.shared.console import console, plain_table, print_json, share
-from polarbear.cli.shared.options import Json
+from polarbear.cli.shared.options import Json, Results
 from polarbear.report.read.grouping import in_words
 from polarbear.report.read.groups import Group
 from polarbear.report.read.paper import Published, paper_results
@@ -19,12 +17,8 @@ from polarbear.settings.settings import deciding
 # How a run computes is no other method, and the paper's is another program in any case.
 NO_DEPARTURE = deciding("run", "arithmetic", "speed", "files")
 
-Paths = Annotated[
-    tuple[Path, ...], arg(metavar="PATH…", help="Run folders or result summaries, or above them.")
-]
 
-
-def compare(paths: Positional[Paths], /, *, json: Json = False) -> None:
+def compare(paths: Results, /, *, json: Json = False) -> None:
     """Print R_j of each method beside the paper's, task by task.
 
     The last column is the difference in the paper's standard deviations.

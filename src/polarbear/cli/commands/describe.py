@@ -6,30 +6,22 @@ from typing import Annotated
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from tyro.conf import arg
 
 from polarbear.base.errors import DataError, counted
 from polarbear.base.names import printable
 from polarbear.benchmark.counts import ClassSize, Statistics, schedule_statistics, stream_statistics
 from polarbear.cli.shared.console import console, count, plain_table, print_json
-from polarbear.cli.shared.options import Json, Root
+from polarbear.cli.shared.options import Json, Root, flag
 from polarbear.named.registry import Benchmark, find, load, nominal_stream
-
-Name = Annotated[
-    str,
-    arg(
-        metavar="NAME",
-        help="The benchmark, such as iirc-cifar; polarbear benchmarks lists them.",
-        help_behavior_hint="",
-    ),
-]
 
 
 def describe(
-    name: Name,
+    name: Annotated[
+        str, flag("The benchmark, such as iirc-cifar; polarbear benchmarks lists them.", "NAME")
+    ],
     /,
     *,
-    order: Annotated[int, arg(help="Which of its class orders.")] = 0,
+    order: Annotated[int, flag("Which of its class orders.")] = 0,
     root: Root = None,
     json: Json = False,
 ) -> None:

@@ -4,11 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import arg
-
 from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.cli.shared.console import console
-from polarbear.cli.shared.options import Root
+from polarbear.cli.shared.options import Root, flag
 from polarbear.cli.shared.progress import Report, progress
 from polarbear.data.fetch import CIFAR100_URL, fetch_cifar100
 from polarbear.named.registry import data_root
@@ -20,14 +18,14 @@ def _cifar100(root: Path, url: str | None, report: Report) -> Path:
 
 FETCHERS: dict[str, Callable[[Path, str | None, Report], Path]] = {"cifar100": _cifar100}
 
-DataSet = Annotated[str, arg(metavar="DATA", help="The data set: cifar100.", help_behavior_hint="")]
-Url = Annotated[
-    str | None,
-    arg(metavar="URL", help="Another address of the same archive.", help_behavior_hint=""),
-]
 
-
-def fetch(data: DataSet, /, *, root: Root = None, url: Url = None) -> None:
+def fetch(
+    data: Annotated[str, flag("The data set: cifar100.", "DATA")],
+    /,
+    *,
+    root: Root = None,
+    url: Annotated[str | None, flag("Another address of the same archive.", "URL")] = None,
+) -> None:
     """Download a data set, checked; what a broken download left is taken up where it ended."""
     if "imagenet" in data.lower():
         raise PolarbearError(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from tyro.conf import arg
 
 from polarbear.base.errors import HierarchyError, PolarbearError, counted
 from polarbear.base.findings import CheckError, Finding
@@ -15,6 +14,7 @@ from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.split import SplitRule
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console
+from polarbear.cli.shared.options import flag
 from polarbear.cli.shared.progress import progress
 from polarbear.data.kinds import Data
 from polarbear.data.whole import refuse_bad_images
@@ -25,78 +25,58 @@ from polarbear.named.registry import benchmarks
 
 CARD, SHEET = "data-card.md", "data-card.png"
 
-Name = Annotated[
-    str, arg(metavar="NAME", help="What the benchmark is called.", help_behavior_hint="")
-]
-DataPath = Annotated[
-    Path,
-    arg(
-        metavar="PATH",
-        help="A folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv file with the columns "
-        "path,label,split, a .npz file with train_images, train_labels, test_images and "
-        "test_labels, or a folder that Hugging Face datasets saved.",
-    ),
-]
-HierarchyPath = Annotated[
-    Path | None,
-    arg(
-        metavar="FILE",
-        help="The classes, a .toml or a .csv file.",
-        help_behavior_hint="(default: hierarchy.toml or hierarchy.csv with the data)",
-    ),
-]
-First = Annotated[
-    int | None,
-    arg(
-        metavar="INT",
-        help="Superclasses in task 0.",
-        help_behavior_hint="(default: two thirds of them, as in IIRC-CIFAR)",
-    ),
-]
-Size = Annotated[int, arg(help="Classes in each later task.")]
-Orders = Annotated[int, arg(help="How many class orders are drawn.")]
-Seed = Annotated[int, arg(help="Seed of the first order; the next ones have the next seeds.")]
-Out = Annotated[
-    Path | None,
-    arg(metavar="DIR", help="Folder to make.", help_behavior_hint="(default: ./NAME)"),
-]
-ImageSize = Annotated[
-    int | None,
-    arg(
-        metavar="INT",
-        help="Side of the square that image files are resized and cut to.",
-        help_behavior_hint="(default: as they are, if all are alike)",
-    ),
-]
-Valid = Annotated[
-    float,
-    arg(
-        metavar="SHARE",
-        help="Part of each leaf's training images for in-task validation, and as much again for "
-        "post-task validation.",
-    ),
-]
-Summary = Annotated[str, arg(metavar="TEXT", help="What it is, in a few words.")]
-Preparation = Annotated[
-    str, arg(metavar="NAME", help="How learners vary the images: plain, cifar or imagenet.")
-]
-
 
 def new_benchmark(
-    name: Name,
+    name: Annotated[str, flag("What the benchmark is called.", "NAME")],
     /,
     *,
-    data: DataPath,
-    hierarchy: HierarchyPath = None,
-    first: First = None,
-    size: Size = 5,
-    orders: Orders = 5,
-    seed: Seed = 0,
-    out: Out = None,
-    image_size: ImageSize = None,
-    valid: Valid = 0.1,
-    summary: Summary = "a benchmark of your own",
-    preparation: Preparation = "plain",
+    data: Annotated[
+        Path,
+        flag(
+            "A folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv file with the columns "
+            "path,label,split, a .npz file with train_images, train_labels, test_images and "
+            "test_labels, or a folder that Hugging Face datasets saved.",
+            "PATH",
+        ),
+    ],
+    hierarchy: Annotated[
+        Path | None,
+        flag(
+            "The classes, a .toml or a .csv file.",
+            "FILE",
+            default="hierarchy.toml or hierarchy.csv with the data",
+        ),
+    ] = None,
+    first: Annotated[
+        int | None,
+        flag("Superclasses in task 0.", "INT", default="two thirds of them, as in IIRC-CIFAR"),
+    ] = None,
+    size: Annotated[int, flag("Classes in each later task.")] = 5,
+    orders: Annotated[int, flag("How many class orders are drawn.")] = 5,
+    seed: Annotated[int, flag("Seed of the first order; the next ones have the next seeds.")] = 0,
+    out: Annotated[Path | None, flag("Folder to make.", "DIR", default="./NAME")] = None,
+    image_size: Annotated[
+        int | None,
+        flag(
+            "Side of the square that image files are resized and cut to.",
+            "INT",
+            default="as they are, if all are alike",
+        ),
+    ] = None,
+    valid: Annotated[
+        float,
+        flag(
+            "Part of each leaf's training images for in-task validation, and as much again for "
+            "post-task validation.",
+            "SHARE",
+        ),
+    ] = 0.1,
+    summary: Annotated[
+        str, flag("What it is, in a few words.", "TEXT")
+    ] = "a benchmark of your own",
+    preparation: Annotated[
+        str, flag("How learners vary the images: plain, cifar or imagenet.", "NAME")
+    ] = "plain",
 ) -> None:
     """Check data of your own, draw class orders and write a benchmark folder with a data card."""
     folder = out or Path(name)

@@ -4,12 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import arg
-
 from polarbear.base.errors import unknown_name
 from polarbear.benchmark.source import Source
 from polarbear.cli.shared.console import console
-from polarbear.cli.shared.options import Root
+from polarbear.cli.shared.options import Root, flag
 from polarbear.cli.shared.progress import progress
 from polarbear.data.pack import pack as pack_source
 from polarbear.named.registry import data_root, find
@@ -23,17 +21,15 @@ def _imagenet(root: Path) -> Source:
 
 OPENERS: dict[str, Callable[[Path], Source]] = {"imagenet": _imagenet}
 
-DataSet = Annotated[str, arg(metavar="DATA", help="The data set: imagenet.", help_behavior_hint="")]
-Out = Annotated[Path, arg(metavar="DIR", help="Folder to make; then the --root of other commands.")]
-Size = Annotated[int, arg(help="Length of the short side; smaller images stay as they are.")]
-Workers = Annotated[
-    int | None,
-    arg(metavar="INT", help="Threads at work.", help_behavior_hint="(default: one a core)"),
-]
-
 
 def pack(
-    data: DataSet, /, *, out: Out, root: Root = None, size: Size = 256, workers: Workers = None
+    data: Annotated[str, flag("The data set: imagenet.", "DATA")],
+    /,
+    *,
+    out: Annotated[Path, flag("Folder to make; then the --root of other commands.", "DIR")],
+    root: Root = None,
+    size: Annotated[int, flag("Length of the short side; smaller images stay as they are.")] = 256,
+    workers: Annotated[int | None, flag("Threads at work.", "INT", default="one per core")] = None,
 ) -> None:
     """Resize and pack a data set's image files, for fast random reads."""
     if data not in OPENERS:

@@ -5,23 +5,25 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
-from tyro.conf import arg
-
 from polarbear.base.errors import PolarbearError
 from polarbear.base.names import one_line, readable
 from polarbear.cli.shared.console import console, plain_table, print_json, share
-from polarbear.cli.shared.options import Json
+from polarbear.cli.shared.options import Json, flag
 from polarbear.report.read.runs import read_run
 from polarbear.runs.folder import RunFolder, find_runs
 
 log = logging.getLogger("polarbear")
 
-Dir = Annotated[Path, arg(metavar="DIR", help="Where to look, as deep as it goes.")]
 WIDE = 1000
 UNKNOWN = dict.fromkeys(("method", "benchmark", "order", "seed", "done", "tasks", "score"))
 
 
-def runs(folder: Dir = Path("runs"), /, *, json: Json = False) -> None:
+def runs(
+    folder: Annotated[Path, flag("Where to look, as deep as it goes.", "DIR")] = Path("runs"),
+    /,
+    *,
+    json: Json = False,
+) -> None:
     """List the run folders below a folder: what they were asked, how far they are, the last R_j."""
     if not folder.is_dir():
         raise PolarbearError(f"there is no folder {folder}: `polarbear run METHOD` makes one")

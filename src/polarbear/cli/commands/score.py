@@ -6,14 +6,13 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 from rich.console import Console
-from tyro.conf import arg
 
 from polarbear.base.arrays import Floats
 from polarbear.base.errors import PredictionError
 from polarbear.base.guarded import naming
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console, print_json, share
-from polarbear.cli.shared.options import Json, Root
+from polarbear.cli.shared.options import Json, Root, flag
 from polarbear.cli.shared.outcome import legend, outcome_table
 from polarbear.named.registry import find, load
 from polarbear.score.evaluate import Evaluator
@@ -22,54 +21,39 @@ from polarbear.score.table import ScoreTable
 
 Value = TypeVar("Value", str, int)
 
-File = Annotated[
-    Path,
-    arg(
-        metavar="PREDICTIONS",
-        help="A .npz file with an array after_<j> a task, as save_predictions writes it.",
-        help_behavior_hint="",
-    ),
-]
-Name = Annotated[
-    str | None,
-    arg(metavar="NAME", help="The benchmark.", help_behavior_hint="(default: as the file says)"),
-]
-Order = Annotated[
-    int | None,
-    arg(metavar="INT", help="Its class order.", help_behavior_hint="(default: as the file says)"),
-]
-Split = Annotated[
-    str | None,
-    arg(
-        metavar="{test,post_valid}",
-        help="Which images the predictions are for.",
-        help_behavior_hint="(default: as the file says, else test)",
-    ),
-]
-Threshold = Annotated[
-    float | None,
-    arg(
-        metavar="T",
-        help="Labels with a score above it count as predicted, where the file has scores.",
-        help_behavior_hint="",
-    ),
-]
-ByTask = Annotated[
-    bool,
-    arg(help="Print R_jk as well: after task j, on the images of task k.", help_behavior_hint=""),
-]
-
 
 def score(
-    predictions: File,
+    predictions: Annotated[
+        Path,
+        flag(
+            "A .npz file with an array after_<j> for each task, as save_predictions writes it.",
+            "PREDICTIONS",
+        ),
+    ],
     /,
     *,
-    benchmark: Name = None,
-    order: Order = None,
+    benchmark: Annotated[
+        str | None, flag("The benchmark.", "NAME", default="as the file says")
+    ] = None,
+    order: Annotated[
+        int | None, flag("Its class order.", "INT", default="as the file says")
+    ] = None,
     root: Root = None,
-    split: Split = None,
-    threshold: Threshold = None,
-    table: ByTask = False,
+    split: Annotated[
+        str | None,
+        flag(
+            "Which images the predictions are for.",
+            "{test,post_valid}",
+            default="as the file says, else test",
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        flag("Labels with a score above it count as predicted, where the file has scores.", "T"),
+    ] = None,
+    table: Annotated[
+        bool, flag("Print R_jk as well: after task j, on the images of task k.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Score predictions made elsewhere with the official metrics."""
