@@ -403,7 +403,7 @@ def test_the_same_command_again_does_what_is_left(on_gpu: bool, monkeypatch, cap
     assert captured.out.count("order-1-seed-100") == captured.out.count("order-2-seed-100") == 1
 
 
-def test_runs_of_other_settings_are_not_gone_on_with(capsys) -> None:
+def test_runs_of_other_settings_are_not_resumed(capsys) -> None:
     cut_off("all/order-0-seed-100")
     assert main([*THREE, "--orders", "0", "--batch-size", "100"]) == 2
     lines = capsys.readouterr().err.splitlines()
@@ -469,7 +469,7 @@ def test_a_device_that_is_not_here_fails_its_own_run_alone(capsys) -> None:
 def test_a_folder_with_a_run_says_what_can_be_done(refused) -> None:
     cut_off("run")
     words = ("run", "finetune", *TINIEST, *ON_CPU, "--out", "run")
-    assert "run holds a run already: `polarbear resume run` goes on with it" in refused(*words)
+    assert "run holds a run already: `polarbear resume run` resumes it" in refused(*words)
     assert main(["resume", "run"]) == 0
 
 

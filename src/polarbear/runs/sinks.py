@@ -23,15 +23,6 @@ from polarbear.settings.settings import Settings
 log = logging.getLogger("polarbear")
 
 
-def epochs_before(settings: Settings, task: int) -> int:
-    """Count the epochs of all earlier tasks: charts of epochs go on from task to task.
-
-    >>> epochs_before(Settings("er", epochs=140), task=2)
-    420
-    """
-    return sum(settings.epochs_of(earlier) for earlier in range(task))
-
-
 class Silent:
     """A recorder that takes note of nothing, and a context that has nothing to close."""
 
@@ -58,9 +49,9 @@ class Charts(Silent):
     settings: Settings
 
     def epoch(self, record: EpochRecord) -> None:
-        """Draw an epoch's loss, rate, validation score and speed."""
-        step = epochs_before(self.settings, record.task) + record.epoch
-        self._send(epoch_values(record), step)
+        """Draw an epoch's loss, rate, validation score and speed; charts run through all tasks."""
+        earlier = sum(self.settings.epochs_of(task) for task in range(record.task))
+        self._send(epoch_values(record), earlier + record.epoch)
 
     def scores(self, record: ScoreRecord) -> None:
         """Draw the scores after a task."""
@@ -91,14 +82,10 @@ class TensorBoardSink(Charts):
         if "_writer" in vars(self):
             self._writer.close()
 
-    def scores(self, record: ScoreRecord) -> None:
-        """Draw the scores after a task, for whoever looks now."""
-        super().scores(record)
-        self._writer.flush()
-
     def _send(self, values: Iterator[tuple[str, float]], step: int) -> None:
         for name, value in values:
             self._writer.add_scalar(name, value, step)
+        self._writer.flush()  # for whoever looks now
 
     @cached_property
     def _writer(self) -> Any:
@@ -111,8 +98,8 @@ class TensorBoardSink(Charts):
 class MLflowSink(Charts):
     """Sends a run to an MLflow tracking server: settings as parameters, scores as metrics.
 
-    ``experiment`` is the benchmark's name by default. With ``folder``, the run folder, a resumed
-    run goes on in the MLflow run it began: ``mlflow.json`` there says which.
+    ``experiment`` is the benchmark's name by default. With ``folder``, the run folder, a run is
+    resumed in the MLflow run it began: ``mlflow.json`` there says which.
     """
 
     def __init__(
@@ -175,12 +162,6 @@ class MLflowSink(Charts):
             if begun["uri"] == self.uri:
                 self._client.update_run(begun["run"], status="RUNNING")
                 return str(begun["run"])
-        run = self._begin()
-        if self.note:
-            write_json(self.note, {"uri": self.uri, "run": run})
-        return run
-
-    def _begin(self) -> str:
         from mlflow.entities import Param
 
         asked = self.settings
@@ -188,6 +169,8 @@ class MLflowSink(Charts):
         run = str(self._client.create_run(self._experiment, run_name=name).info.run_id)
         params = [Param(name, str(value)) for name, value in asked.to_dict().items()]
         self._client.log_batch(run, params=params)
+        if self.note:
+            write_json(self.note, {"uri": self.uri, "run": run})
         return run
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from polarbear.base.errors import PolarbearError
+from polarbear.base.errors import PolarbearError, counted
 from polarbear.cli.shared.console import console, plain_table, print_json, share
 from polarbear.cli.shared.options import Json, Results
 from polarbear.report.read.grouping import in_words
@@ -57,22 +57,16 @@ def _lines(group: Group, paper: Published) -> list[dict[str, Any]]:
     ]
 
 
-def _unlike_paper(group: Group) -> list[str]:
-    """Say in which settings a group is not what the paper ran, as far as its runs tell."""
-    told = next((run.settings for run in group.runs if run.settings), {})
-    unlike = departures(
-        {"method": group.method, "benchmark": group.benchmark, "options": {}, **told}
-    )
-    return [in_words(key, value) for key, value in unlike.items() if key not in NO_DEPARTURE]
-
-
 def _print(group: Group, lines: list[dict[str, Any]]) -> None:
-    count = f"{group.count} run{'s' if group.count > 1 else ''}"
     # Not the table's own title, which would be broken at the table's width.
-    console().print(f"{group.title}, {count}", style="bold", soft_wrap=True)
-    unlike = _unlike_paper(group)
+    console().print(f"{group.title}, {counted(group.count, 'run')}", style="bold", soft_wrap=True)
+    # What the paper did not run, as far as the runs tell their settings.
+    told = next((run.settings for run in group.runs if run.settings), {})
+    asked = {"method": group.method, "benchmark": group.benchmark, "options": {}, **told}
+    unlike = {k: v for k, v in departures(asked).items() if k not in NO_DEPARTURE}
     if unlike:
-        console().print(f"not the paper's settings: {', '.join(unlike)}", soft_wrap=True)
+        words = ", ".join(in_words(key, value) for key, value in unlike.items())
+        console().print(f"not the paper's settings: {words}", soft_wrap=True)
     table = plain_table("task", "ours", "std", "paper", "std", "difference / std")
     for line in lines:
         spread = "–" if line["ours_std"] is None else share(line["ours_std"])

@@ -1,25 +1,14 @@
 """``polarbear pack``: resize images once and put them into one packed file set."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 from polarbear.base.errors import unknown_name
-from polarbear.benchmark.source import Source
 from polarbear.cli.shared.console import console
 from polarbear.cli.shared.options import Root, flag
 from polarbear.cli.shared.progress import progress
 from polarbear.data.pack import pack as pack_source
 from polarbear.named.registry import data_root, find
-
-
-def _imagenet(root: Path) -> Source:
-    # This benchmark's hierarchy lets the two leaves pass that it leaves out, so all are packed.
-    benchmark = find("iirc-imagenet-full")
-    return benchmark.open_source(root, benchmark.hierarchy())
-
-
-OPENERS: dict[str, Callable[[Path], Source]] = {"imagenet": _imagenet}
 
 
 def pack(
@@ -32,9 +21,11 @@ def pack(
     workers: Annotated[int | None, flag("Threads at work.", "INT", default="one per core")] = None,
 ) -> None:
     """Resize and pack a data set's image files, for fast random reads."""
-    if data not in OPENERS:
-        raise unknown_name("data set to pack", data, OPENERS)
-    source = OPENERS[data](data_root(root))
+    if data != "imagenet":
+        raise unknown_name("data set to pack", data, ["imagenet"])
+    # This benchmark's hierarchy lets the two leaves pass that it leaves out, so all are packed.
+    benchmark = find("iirc-imagenet-full")
+    source = benchmark.open_source(data_root(root), benchmark.hierarchy())
     with progress(f"packing {data}") as report:
         folder = pack_source(source, out, size=size, workers=workers, progress=report)
     images = len(source.train) + len(source.test)

@@ -5,16 +5,14 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
 from rich.text import Text
 
 from polarbear.base.errors import PolarbearError, counted
 from polarbear.base.names import readable
 from polarbear.cli.shared.console import console, error_console
 from polarbear.cli.shared.options import Results, flag
-from polarbear.report.build import Report, build_report
+from polarbear.report.build import build_report
 from polarbear.report.options import Options
-from polarbear.report.read.groups import Runs
 from polarbear.report.read.runs import read_runs
 
 
@@ -67,17 +65,13 @@ def report(
             jobs=min(4, os.cpu_count() or 1),
             say=lambda name: status.update(Text(readable(f"{name} done …"))),
         )
-    _print(console(), runs, made, time.perf_counter() - began)
-
-
-def _print(screen: Console, runs: Runs, made: Report, seconds: float) -> None:
+    seconds, screen = time.perf_counter() - began, console()
     groups = ", ".join(f"{group.title} ({group.count})" for group in runs.groups)
     screen.print(f"{runs.benchmark}, runs of {groups}", soft_wrap=True)
     kinds = [one.kind for one in made.made]
     screen.print(
         f"{counted(kinds.count('figure'), 'figure')} and {counted(kinds.count('table'), 'table')} "
-        f"in {made.folder} "
-        f"({seconds:.0f} s), listed in {made.folder / 'contents.md'}",
+        f"in {made.folder} ({seconds:.0f} s), listed in {made.folder / 'contents.md'}",
         soft_wrap=True,
     )
     for name, reason in made.left_out.items():

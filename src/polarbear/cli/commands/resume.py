@@ -12,7 +12,8 @@ from polarbear.cli.shared.options import flag
 from polarbear.cli.shared.outcome import print_outcome
 from polarbear.cli.shared.several_runs import say_finished, train_all
 from polarbear.cli.shared.training import How, Wanted
-from polarbear.runs.folder import RunError, RunFolder, find_runs
+from polarbear.runs.folder import RunFolder, find_runs
+from polarbear.runs.guards import RunError
 from polarbear.settings.settings import Settings
 
 
@@ -25,7 +26,7 @@ def resume(
     """Resume runs from their newest whole checkpoints.
 
     Scores are as if a run had never stopped. Of several, in or below the folders, those that are
-    finished are skipped; the others go on side by side on a GPU, on a CPU one after the other.
+    finished are skipped, the others resumed side by side on a GPU, on a CPU one after the other.
     """
     if not folders:
         raise PolarbearError("which run? `polarbear runs` lists them: polarbear resume DIR …")

@@ -20,7 +20,8 @@ from polarbear.cli.shared.training import How, Wanted, engine
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import find, lasting_name
-from polarbear.runs.folder import RunError, RunFolder
+from polarbear.runs.folder import RunFolder
+from polarbear.runs.guards import RunError
 from polarbear.runs.result import usual_folder
 from polarbear.settings.settings import KINDS, Kind, Settings, limits
 
@@ -159,7 +160,7 @@ def parse(words: Sequence[str]) -> Asked:
 
 
 def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> Asked:
-    if _has(words, "--order") and _has(words, "--orders"):
+    if {"--order", "--orders"} <= {word.partition("=")[0] for word in words}:
         raise PolarbearError("--order or --orders, not both: --orders 0,3,5 takes single ones too")
     # The two flags that the others' defaults depend on come first.
     known = [word for word in words if word not in ("-h", "--help")]
@@ -175,10 +176,6 @@ def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> As
     values = {f.name: getattr(getattr(given, f.metadata["kind"]), f.name) for f in fields(Settings)}
     settings = Settings(**values | {"options": asdict(given.options) if options else {}})
     return Asked(settings, given.command, _orders(settings, given.command.orders))
-
-
-def _has(words: Sequence[str], flag: str) -> bool:
-    return any(word.partition("=")[0] == flag for word in words)
 
 
 def _arguments(defaults: Settings, options: Any) -> type[Any]:

@@ -42,7 +42,17 @@ def _print(lines: list[dict[str, Any]], folder: Path) -> None:
     table = plain_table("method", "benchmark", "order", "seed", "tasks", "R_j", "state", "run")
     table.columns[-1].justify = "left"
     for line in lines:
-        table.add_row(*_cells(line, folder))
+        asked = ["–"] * 6
+        if line["state"] != "unreadable":
+            asked = [
+                readable(line["method"]),
+                readable(Path(line["benchmark"]).name),  # one's own is the path of its folder
+                str(line["order"]),
+                str(line["seed"]),
+                f"{line['done']}/{line['tasks']}",
+                share(math.nan if line["score"] is None else line["score"]),
+            ]
+        table.add_row(*asked, line["state"], str(Path(line["path"]).relative_to(folder)))
     screen = console()
     screen.width = WIDE  # a narrow one breaks the lines itself, so that folders can be copied
     screen.print(table)
@@ -67,19 +77,3 @@ def _line(found: RunFolder) -> dict[str, Any]:
         "state": "finished" if run.finished else "unfinished",
         "problem": None,
     }
-
-
-def _cells(line: dict[str, Any], folder: Path) -> tuple[str, ...]:
-    path = str(Path(line["path"]).relative_to(folder))
-    if line["state"] == "unreadable":
-        return (*["–"] * 6, line["state"], path)
-    return (
-        readable(line["method"]),
-        readable(Path(line["benchmark"]).name),  # one's own is the path of its folder
-        str(line["order"]),
-        str(line["seed"]),
-        f"{line['done']}/{line['tasks']}",
-        share(math.nan if line["score"] is None else line["score"]),
-        line["state"],
-        path,
-    )

@@ -7,7 +7,6 @@ from typing import Annotated, TypeVar
 import numpy as np
 from rich.console import Console
 
-from polarbear.base.arrays import Floats
 from polarbear.base.errors import PredictionError
 from polarbear.base.guarded import naming
 from polarbear.benchmark.stream import Stream
@@ -64,24 +63,17 @@ def score(
     stream = load(name, _agreed(file, "order", order, file.order), root)
     chosen = _agreed(file, "split", split, file.split, "test")
     with naming(file.path, "predictions", PredictionError):
-        scores = score_file(file, stream, chosen, threshold)
+        file.refuse_gaps(len(stream))
+        evaluator = Evaluator(stream, chosen)
+        for after in file.tasks:
+            named = file.named(evaluator.view(after), after, threshold=threshold)
+            evaluator.add(after, named)
+    scores = evaluator.table  # NaN after the file's last task
     if json:
         forgetting = [None if np.isnan(x) else x for x in scores.forgetting.tolist()]
         print_json(json_format.loads(scores.to_json()) | {"forgetting": forgetting})
     else:
         _print(console(), scores, stream, len(file.tasks), by_task=table)
-
-
-def score_file(
-    file: Predictions, stream: Stream, split: str = "test", threshold: float | None = None
-) -> ScoreTable:
-    """Return the table of scores of a file of predictions, NaN after its last task."""
-    file.refuse_gaps(len(stream))
-    evaluator = Evaluator(stream, split)
-    for after in file.tasks:
-        named = file.named(evaluator.view(after), after, threshold=threshold)
-        evaluator.add(after, named)
-    return evaluator.table
 
 
 def _id(name: str | None) -> str | None:
@@ -118,14 +110,10 @@ def _print(
     screen.print(f", forgetting at the end: {share(float(scores.forgetting[tasks - 1]))}\n")
     screen.print(legend(), style="dim")
     if by_task:
-        _print_triangle(screen, scores.r_jk[:tasks, :tasks])
-
-
-def _print_triangle(screen: Console, r_jk: Floats) -> None:
-    """Print R_jk in hundredths, one line a task j, whole even where the screen is narrower."""
-    screen.print("\nR_jk in hundredths: after task j (line) on the images of task k (column)")
-    tasks = range(len(r_jk))
-    screen.print(" j\\k" + "".join(f"{k:4}" for k in tasks), soft_wrap=True, style="bold")
-    for j in tasks:
-        cells = (share(100 * float(r_jk[j, k]), 0) for k in range(j + 1))
-        screen.print(f"{j:4}" + "".join(f"{cell:>4}" for cell in cells), soft_wrap=True)
+        # Whole even where the screen is narrower.
+        screen.print("\nR_jk in hundredths: after task j (line) on the images of task k (column)")
+        head = " j\\k" + "".join(f"{k:4}" for k in range(tasks))
+        screen.print(head, soft_wrap=True, style="bold")
+        for j in range(tasks):
+            cells = (share(100 * float(scores.r_jk[j, k]), 0) for k in range(j + 1))
+            screen.print(f"{j:4}" + "".join(f"{cell:>4}" for cell in cells), soft_wrap=True)
