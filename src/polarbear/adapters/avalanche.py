@@ -3,15 +3,13 @@
 from typing import Any
 
 from polarbear.adapters.pytorch import Sample, Transform, ViewDataset
-from polarbear.base.missing import missing
+from polarbear.base.missing import needing
 from polarbear.benchmark.stream import Stream, View
 
-try:
+with needing("Avalanche", "avalanche"):
     from avalanche.benchmarks import benchmark_from_datasets
     from avalanche.benchmarks.utils import AvalancheDataset
     from avalanche.benchmarks.utils.transform_groups import TransformGroups
-except ImportError as error:
-    raise missing("Avalanche", "avalanche") from error
 
 
 class ViewAvalancheDataset(AvalancheDataset):

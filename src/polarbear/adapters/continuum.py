@@ -7,16 +7,14 @@ import numpy as np
 
 from polarbear.adapters.samples import Samples
 from polarbear.base.errors import unknown_name
-from polarbear.base.missing import missing
+from polarbear.base.missing import needing
 from polarbear.benchmark.stream import Stream, View
 
-try:
+with needing("Continuum", "continuum"):
     import torch
     from continuum.datasets import InMemoryDataset
     from continuum.scenarios.base import _BaseScenario
     from continuum.tasks.image_array_task_set import ArrayTaskSet
-except ImportError as error:
-    raise missing("Continuum", "continuum") from error
 
 SPLITS = ("train", "valid", "test")
 

@@ -6,13 +6,11 @@ from typing import Any
 
 from polarbear.adapters.samples import Samples
 from polarbear.base.arrays import Ints
-from polarbear.base.missing import missing
+from polarbear.base.missing import needing
 from polarbear.benchmark.stream import Stream, View
 
-try:
+with needing("Grain", "jax"):
     import grain
-except ImportError as error:
-    raise missing("Grain", "jax") from error
 
 Record = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from polarbear.adapters.samples import Samples
 from polarbear.base.arrays import Ints
-from polarbear.base.missing import missing
+from polarbear.base.missing import needing
 from polarbear.benchmark.stream import Stream, View
 
 if TYPE_CHECKING:
@@ -88,9 +88,7 @@ def _take() -> Any:
 
 
 def _jax() -> Any:
-    try:
+    with needing("JAX", "jax"):
         import jax
         import jax.numpy
-    except ImportError as error:
-        raise missing("JAX", "jax") from error
     return jax

@@ -149,14 +149,13 @@ class RunFolder:
         if self.finished:
             return f"{resume} can only show it, as it is finished; {other}"
         try:
-            own = self.own_loop
+            if self.own_loop:
+                return (
+                    ", of a loop of your own, which `polarbear resume` cannot resume: your loop "
+                    f"can, with RunFolder.open({str(self.path)!r}); or choose another folder"
+                )
         except RunError as error:
             return f", and {error}; {other}"
-        if own:
-            return (
-                ", of a loop of your own, which `polarbear resume` cannot resume: your loop can, "
-                f"with RunFolder.open({str(self.path)!r}); or choose another folder"
-            )
         return f"{resume} resumes it; {other}"
 
     def finish(self, facts: Mapping[str, Any]) -> None:
@@ -268,8 +267,7 @@ class RunFolder:
             kept = read_npy(file) if npy else read_npz(file, ("scores",))["scores"]
             if kept.ndim != 2 or kept.dtype != np.float16:
                 raise ValueError(f"{kept.dtype} of shape {kept.shape}, not float16 scores (n, s)")
-            scores: NDArray[np.float16] = kept
-            return scores
+            return kept
 
     def _save(self, kind: str, after: int, **arrays: Any) -> None:
         file = self.path / kind / f"after_{after}.npz"

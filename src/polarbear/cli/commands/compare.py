@@ -41,14 +41,13 @@ def compare(paths: Results, /, *, json: Json = False) -> None:
 
 def _lines(group: Group, paper: Published) -> list[dict[str, Any]]:
     mean, std = group.mean("pw_jaccard"), group.std("pw_jaccard")
-    counts = group.counts()
     done = np.flatnonzero(~np.isnan(mean) & ~np.isnan(paper.mean))
     return [
         {
             "task": int(j),
             "ours": float(mean[j]),
             "ours_std": None if np.isnan(std[j]) else float(std[j]),
-            "runs": counts[j],
+            "runs": group.counts()[j],
             "paper": float(paper.mean[j]),
             "paper_std": float(paper.std[j]),
             "difference_in_std": float((mean[j] - paper.mean[j]) / paper.std[j]),
@@ -69,11 +68,10 @@ def _print(group: Group, lines: list[dict[str, Any]]) -> None:
         console().print(f"not the paper's settings: {words}", soft_wrap=True)
     table = plain_table("task", "ours", "std", "paper", "std", "difference / std")
     for line in lines:
-        spread = "–" if line["ours_std"] is None else share(line["ours_std"])
         table.add_row(
             str(line["task"]),
             share(line["ours"]),
-            spread,
+            share(line["ours_std"]),
             share(line["paper"], 2),
             share(line["paper_std"]),
             f"{line['difference_in_std']:+.1f}",

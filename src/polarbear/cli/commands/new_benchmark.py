@@ -1,10 +1,8 @@
 """``polarbear new-benchmark``: from data of your own to a benchmark folder with a data card."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
-
-from rich.console import Console
 
 from polarbear.base.errors import HierarchyError, PolarbearError, counted
 from polarbear.base.findings import CheckError, Finding
@@ -105,15 +103,21 @@ def new_benchmark(
     blueprint.write(folder)
     sheet.save(folder / SHEET, optimize=True)
     card = data_card(
-        streams[0],
-        name=name,
-        summary=summary,
-        orders=len(drawn),
-        findings=findings,
-        samples=SHEET,
+        streams[0], name=name, summary=summary, orders=len(drawn), findings=findings, samples=SHEET
     )
     (folder / CARD).write_text(card, encoding="utf-8")
-    _print(console(), folder, streams[0], len(drawn), findings)
+    screen, stream = console(), streams[0]
+    for finding in findings:
+        screen.print(str(finding), style="yellow", soft_wrap=True)
+    screen.print(
+        f"{stream.name}: {counted(len(stream.classes), 'class', 'classes')} in "
+        f"{counted(len(stream), 'task')}, {counted(len(drawn), 'order')}, "
+        f"{len(stream.train_leaf):,} training and {counted(len(stream.test_leaf), 'test image')}\n"
+        f"The benchmark is in {folder}, its data card in {folder / CARD}. To go on:\n\n"
+        f"  polarbear describe {folder}\n"
+        f"  polarbear run er --benchmark {folder}",
+        soft_wrap=True,
+    )
 
 
 def draw_orders(
@@ -137,15 +141,15 @@ def draw_orders(
 
 def _beside(data: Path) -> Path:
     folder = data if data.is_dir() else data.parent
-    there = [folder / name for name in ("hierarchy.toml", "hierarchy.csv")]
-    there = [file for file in there if file.is_file()]
-    if len(there) == 2:
+    names = ("hierarchy.toml", "hierarchy.csv")
+    there = [folder / name for name in names if (folder / name).is_file()]
+    if len(there) == 1:
+        return there[0]
+    if there:
         raise HierarchyError(
             f"{folder} holds both hierarchy.toml and hierarchy.csv: remove the one that is not "
             "meant, or say which with --hierarchy FILE"
         )
-    if there:
-        return there[0]
     raise HierarchyError(
         f"{folder} holds no hierarchy.toml and no hierarchy.csv: write one, or say with "
         "--hierarchy FILE where it is"
@@ -159,19 +163,3 @@ def _check(streams: Sequence[Stream]) -> tuple[Finding, ...]:
     if any(finding.level == "error" for finding in (*found, *errors)):
         raise CheckError("the data", tuple(dict.fromkeys((*found, *errors))))
     return found
-
-
-def _print(
-    screen: Console, folder: Path, stream: Stream, orders: int, findings: Iterable[Finding]
-) -> None:
-    for finding in findings:
-        screen.print(str(finding), style="yellow", soft_wrap=True)
-    screen.print(
-        f"{stream.name}: {counted(len(stream.classes), 'class', 'classes')} in "
-        f"{counted(len(stream), 'task')}, {counted(orders, 'order')}, {len(stream.train_leaf):,} "
-        f"training and {counted(len(stream.test_leaf), 'test image')}\n"
-        f"The benchmark is in {folder}, its data card in {folder / CARD}. To go on:\n\n"
-        f"  polarbear describe {folder}\n"
-        f"  polarbear run er --benchmark {folder}",
-        soft_wrap=True,
-    )

@@ -231,10 +231,10 @@ def parse_orders(text: str) -> list[range]:
     """
     found = []
     for part in text.split(","):
-        limits = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip())
-        if not limits:
+        ends = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip())
+        if not ends:
             raise PolarbearError(f"--orders {text!r} is no list of orders: write 0-9 or 0,3,5")
-        first, last = int(limits[1]), int(limits[2] or limits[1])
+        first, last = int(ends[1]), int(ends[2] or ends[1])
         if last < first:
             raise PolarbearError(f"--orders {text!r}: write the lower order first, as in 0-9")
         found.append(range(first, last + 1))

@@ -1,7 +1,6 @@
 """``polarbear runs``: the run folders below a folder and how far they are."""
 
 import logging
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,7 +49,7 @@ def _print(lines: list[dict[str, Any]], folder: Path) -> None:
                 str(line["order"]),
                 str(line["seed"]),
                 f"{line['done']}/{line['tasks']}",
-                share(math.nan if line["score"] is None else line["score"]),
+                share(line["score"]),
             ]
         table.add_row(*asked, line["state"], str(Path(line["path"]).relative_to(folder)))
     screen = console()

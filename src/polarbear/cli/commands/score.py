@@ -59,7 +59,7 @@ def score(
     file = read_predictions(predictions)
     with naming(file.path, "predictions", PredictionError):
         found = _id(file.benchmark)
-    name = find(_agreed(file, "benchmark", _id(benchmark), found)).id
+    name = _agreed(file, "benchmark", _id(benchmark), found)
     stream = load(name, _agreed(file, "order", order, file.order), root)
     chosen = _agreed(file, "split", split, file.split, "test")
     with naming(file.path, "predictions", PredictionError):
