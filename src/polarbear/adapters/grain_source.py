@@ -1,6 +1,5 @@
 """A view as a source for Grain, image by image or batch by batch."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,6 @@ from polarbear.benchmark.stream import Stream, View
 
 with needing("Grain", "jax"):
     import grain
-
-Record = Mapping[str, Any]
 
 
 class ViewSource(grain.MapDataset):
@@ -62,7 +59,7 @@ class BatchSource:
         """Count the batches."""
         return -(-len(self.order) // self.size)
 
-    def __getitem__(self, number: int) -> Record:
+    def __getitem__(self, number: int) -> dict[str, Any]:
         """Return a batch: images (n, h, w, 3) and labels (n, s)."""
         places = self.order[number * self.size : (number + 1) * self.size]
         images, labels = self.samples[places]

@@ -56,8 +56,6 @@ ALWAYS_READ = ("method", "benchmark", "seed", "tasks", "options")
 SETTINGS_KINDS = {name: get_type_hints(Settings)[name] for name in ALWAYS_READ}
 SETTINGS_KINDS |= {"order": int | None}  # a loop of one's own may have none
 
-LINE_FILES = ("epochs", "scores")
-
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -210,7 +208,7 @@ class RunFolder:
         fifth of an epoch on a fast GPU.
         """
         with writing(self.path):
-            files = {name: self.path / f"{name}.jsonl" for name in LINE_FILES}
+            files = {name: self.path / f"{name}.jsonl" for name in ("epochs", "scores")}
             sizes = {name: line_file.size_on_disk(file) for name, file in files.items()}
             sync_folder(self.path)
         return sizes

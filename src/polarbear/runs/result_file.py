@@ -19,7 +19,7 @@ from polarbear.score.evaluate import Evaluator
 from polarbear.settings.settings import Settings
 
 
-def summarise(folder: RunFolder, stream: Stream | None = None) -> dict[str, Any]:
+def summarise(folder: RunFolder, stream: Stream | None = None, command: str = "") -> dict[str, Any]:
     """Return a run's scores with what made them.
 
     ``r`` is R_0, R_1, … on test by the run's own decision rule, ``r_valid`` the same on post-task
@@ -37,7 +37,7 @@ def summarise(folder: RunFolder, stream: Stream | None = None) -> dict[str, Any]
         "scores": plain(test.scores),
         "r_jk": plain(test.r_jk),
         "settings": settings,
-        "command": command_of(settings),
+        "command": command or command_of(settings),
         "commit": about["commit"],
         "hardware": about["device"],
         "precision": about.get("precision"),

@@ -212,9 +212,8 @@ def _flags(kind: Kind) -> Any:
 
 def _orders(settings: Settings, several: str | None) -> tuple[int, ...]:
     benchmark = find(settings.benchmark)
-    asked = (
-        [range(settings.order, settings.order + 1)] if several is None else parse_orders(several)
-    )
+    one = range(settings.order, settings.order + 1)
+    asked = [one] if several is None else parse_orders(several)
     for orders in asked:
         benchmark.schedule(orders[-1])  # before a list is made of them: there may be billions
     found = tuple(dict.fromkeys(chain(*asked)))

@@ -80,7 +80,12 @@ class Watch(Silent):
         epochs = trainer.settings.epochs_of(progress.task)
         epoch = min(progress.epoch + 1, epochs)
         place = f"task {progress.task} (0–{trainer.tasks - 1}) epoch {epoch}/{epochs}"
-        self.display.show(place, self._numbers(progress, total), done, total)
+        numbers = [f"rate {progress.plateau.rate:g}", f"valid {share(self.valid)}"]
+        if not math.isnan(speed := self.pace.speed):
+            numbers.append(f"{speed:,.0f} images/s")
+        if not math.isnan(left := self.pace.left(total)):
+            numbers.append(f"{clock(left)} left")
+        self.display.show(place, ", ".join(numbers), done, total)
 
     def epoch(self, record: EpochRecord) -> None:
         """Remember the validation score."""
@@ -92,15 +97,6 @@ class Watch(Silent):
         if record.split == "test":
             after = record.after
             self.display.say(f"after task {after}: R_{after} = {share(record.r)}")
-
-    def _numbers(self, progress: "engine.Progress", total: int) -> str:
-        speed, left = self.pace.speed, self.pace.left(total)
-        parts = [f"rate {progress.plateau.rate:g}", f"valid {share(self.valid)}"]
-        if not math.isnan(speed):
-            parts.append(f"{speed:,.0f} images/s")
-        if not math.isnan(left):
-            parts.append(f"{clock(left)} left")
-        return ", ".join(parts)
 
 
 @contextmanager
