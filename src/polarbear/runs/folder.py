@@ -214,10 +214,7 @@ class RunFolder:
         return sizes
 
     def cut_back(self, sizes: Mapping[str, int]) -> None:
-        """Drop lines written after a checkpoint: a resumed run writes them again.
-
-        Those before it must be whole: the run would not write them again.
-        """
+        """Drop lines written after a checkpoint; a resumed run writes them again, and no others."""
         required, checkpoint = self.is_sealed, self.path / "checkpoint"
         for name, size in sizes.items():
             with writing(self.path):

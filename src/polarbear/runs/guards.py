@@ -42,10 +42,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a run folder in which a file or folder of the run's own is a link.
-
-    The run folder itself may be reached through one.
-    """
+    """Refuse links to files or folders of the run's own; the run folder itself may be one."""
     for name in OWN:
         if (folder / name).is_symlink():
             raise RunError(
