@@ -40,7 +40,7 @@ def make_runs(
 
 def measure(root: Path, out: Path, formats: str) -> tuple[float, float]:
     """Return seconds and megabytes (the largest process) of the command, in a fresh process."""
-    words = ["-m", "polarbear.cli", "report", root, "--out", out, "--formats", formats]
+    words = ["-m", "polarbear", "report", root, "--out", out, "--formats", formats]
     began = time.perf_counter()
     subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
     seconds = time.perf_counter() - began

@@ -15,7 +15,7 @@ myst_enable_extensions = ["dollarmath", "substitution"]
 myst_substitutions = {
     "commands": "\n".join(
         ["| command | what it does |", "|---|---|"]
-        + [f"| `polarbear {name}` | {command.summary} |" for name, command in COMMANDS.items()]
+        + [f"| `polarbear {name}` | {summary} |" for name, summary in COMMANDS.items()]
     )
 }
 myst_heading_anchors = 3

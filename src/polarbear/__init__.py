@@ -34,7 +34,8 @@ from polarbear.data.npz import open_npz
 from polarbear.data.shapes import draw_leaf
 from polarbear.data.table import open_table
 from polarbear.named.registry import Benchmark, benchmarks, load, register
-from polarbear.runs.folder import RunError, RunFolder, find_runs
+from polarbear.runs.folder import RunFolder, find_runs
+from polarbear.runs.guards import RunError
 from polarbear.runs.own_loop import start_run, write_scores
 from polarbear.runs.result import Result
 from polarbear.score import metrics

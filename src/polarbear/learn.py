@@ -7,13 +7,11 @@
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from polarbear.base.arrays import Bools
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce, frozen_copy, teacher_targets
@@ -26,8 +24,8 @@ from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import name_of
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result import Result, usual_folder
-from polarbear.score.decide import RawScores
-from polarbear.score.record import EpochRecord, ScoreRecord
+from polarbear.runs.sinks import Silent
+from polarbear.score.record import ScoreRecord
 from polarbear.settings.settings import Settings
 
 __all__ = [
@@ -128,14 +126,7 @@ def _watching(progress: bool, on_step: OnStep | None) -> Iterator[dict[str, Any]
         yield {"on_step": both, "recorders": recorders}
 
 
-@dataclass(frozen=True)
-class _TaskLog:
-    def epoch(self, record: EpochRecord) -> None:
-        pass
-
+class _TaskLog(Silent):
     def scores(self, record: ScoreRecord) -> None:
         if record.split == "test":
             log.info("after task %d: R_j %.3f", record.after, record.r)
-
-    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
-        pass

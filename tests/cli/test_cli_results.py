@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from polarbear.cli import main
-from polarbear.cli.shared import fleet_lines as fleet
+from polarbear.cli.shared.several_runs import print_outcomes
 from polarbear.launch.fleet import Outcome
 from polarbear.runs.folder import RunFolder
 from synthetic_runs import make_run, summary
@@ -346,7 +346,7 @@ def test_report_says_that_the_paper_has_no_table(capsys: Any, monkeypatch: Any) 
 
 def test_a_fleets_short_runs_have_a_last_score(capsys: Any) -> None:
     short, none = make_run(Path("short"), done=2, tasks=2), make_run(Path("none"), done=0)
-    fleet.print_outcomes({str(short): Outcome(True), str(none): Outcome(True)})
+    print_outcomes({str(short): Outcome(True), str(none): Outcome(True)})
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[1] == ["short", "finished", f"{RunFolder(short).table().r[1]:.3f}"]
     assert lines[2] == ["none", "finished", "–"]

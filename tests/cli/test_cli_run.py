@@ -41,7 +41,7 @@ from polarbear.named.registry import load
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.own_loop import start_run
 from polarbear.score.record import ScoreRecord
-from polarbear.settings.settings import Settings
+from polarbear.settings.settings import KINDS, Settings, limits
 
 SHAPES = ("--benchmark", "iirc-shapes")
 TINY = (*SHAPES, "--epochs", "1", "--tasks", "2", "--threads", "1")
@@ -175,10 +175,24 @@ def test_every_setting_and_option_is_a_flag_with_help(output) -> None:
     assert "--options.lambda-base FLOAT" in text
     assert "--options.imprint-images INT" in text
     default = settings_for("lucir", "iirc-shapes").epochs
-    assert f"Epochs a task. (default: {default})" in text
-    assert re.search(r"--graph, --no-graph\s+Capture a task's steps", text)
+    assert f"Epochs per task. (from 1 to 1000000; default: {default})" in text
+    assert "--graph, --no-graph  Capture a task's steps" in text
     assert "--options." not in output("run", "er", "--help")
     assert "--batch-size" in output("run", "--help")
+
+
+def test_help_tells_the_limits_of_settings_and_what_they_decide(output) -> None:
+    shown = " ".join(re.sub(r"-{3,}|[│╭╮╰╯─]", " ", output("run", "er", "--help")).split())
+    _, *parts = re.split(rf" ({'|'.join(KINDS)}) options ", shown)
+    groups = dict(zip(parts[::2], parts[1::2], strict=True))
+    for kind, words in KINDS.items():
+        assert groups[kind].startswith(words)
+    for one in fields(Settings):
+        if one.name not in ("method", "options"):
+            (_, told) = groups[one.metadata["kind"]].split(f" --{one.name.replace('_', '-')}", 1)
+            allowed = limits(one).replace(",", "")
+            hint = f"({allowed}; default: " if allowed else "(default: "
+            assert hint in re.split(r" --(?!no-)", told)[0], one.name
 
 
 @pytest.mark.parametrize(
@@ -399,7 +413,7 @@ def test_the_same_command_again_does_what_is_left(on_gpu: bool, monkeypatch, cap
     assert captured.out.count("order-1-seed-100") == captured.out.count("order-2-seed-100") == 1
 
 
-def test_runs_of_other_settings_are_not_gone_on_with(capsys) -> None:
+def test_runs_of_other_settings_are_not_resumed(capsys) -> None:
     cut_off("all/order-0-seed-100")
     assert main([*THREE, "--orders", "0", "--batch-size", "100"]) == 2
     lines = capsys.readouterr().err.splitlines()
@@ -465,7 +479,7 @@ def test_a_device_that_is_not_here_fails_its_own_run_alone(capsys) -> None:
 def test_a_folder_with_a_run_says_what_can_be_done(refused) -> None:
     cut_off("run")
     words = ("run", "finetune", *TINIEST, *ON_CPU, "--out", "run")
-    assert "run holds a run already: `polarbear resume run` goes on with it" in refused(*words)
+    assert "run holds a run already: `polarbear resume run` resumes it" in refused(*words)
     assert main(["resume", "run"]) == 0
 
 

@@ -16,7 +16,7 @@ from hard.reading import Reading, TookOthersError, digest, listening, printed, p
 from polarbear.cli.commands.compare import compare
 from polarbear.cli.commands.runs import runs
 from polarbear.cli.commands.score import score
-from polarbear.cli.commands.summarise import summarise_runs
+from polarbear.cli.commands.summarise import summarise
 from polarbear.launch.runner import resume, run
 from polarbear.methods.presets import settings_for
 from polarbear.named.registry import load
@@ -95,7 +95,7 @@ def summarised(base: Path) -> Reading:
     out = base / "out"
     shutil.rmtree(out, ignore_errors=True)
     with printing() as words, listening() as said:
-        summarise_runs(base / "runs", out=out, overwrite=True)
+        summarise(base / "runs", out=out, overwrite=True)
     files = {str(file.relative_to(out)): file for file in out.rglob("*.json")}
     good = files.pop("mine/er/order-1.json", None)
     if good is None:

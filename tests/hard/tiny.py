@@ -15,7 +15,8 @@ from hard.forked import forked
 from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Stream
 from polarbear.launch.runner import resume, run
-from polarbear.runs.folder import RunError, RunFolder
+from polarbear.runs.folder import RunFolder
+from polarbear.runs.guards import RunError
 from polarbear.runs.own_loop import start_run, write_scores
 from polarbear.score.evaluate import Evaluator
 from polarbear.settings.settings import Settings

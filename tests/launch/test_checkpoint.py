@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine_run import newest_checkpoint
 from polarbear.launch.checkpoint import Checkpoint, clear, numbers, save
-from polarbear.runs.folder import RunError
+from polarbear.runs.guards import RunError
 
 
 def tensors(number: int) -> dict[str, Tensor]:

@@ -34,7 +34,8 @@ from polarbear.launch.prepare import begin, build_learner, reopen
 from polarbear.launch.runner import advance, resume, run
 from polarbear.launch.stop import Stop, stop_on_signal
 from polarbear.methods.er import ER
-from polarbear.runs.folder import UNSEALED, RunError, RunFolder
+from polarbear.runs.folder import UNSEALED, RunFolder
+from polarbear.runs.guards import RunError
 from polarbear.score.decide import Seen, decision, threshold
 from polarbear.score.evaluate import Evaluator
 from polarbear.settings.settings import Settings

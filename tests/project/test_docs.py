@@ -26,7 +26,7 @@ import polarbear
 import polarbear.learn
 import polarbear.report
 from doc_pages import DOCS, PAGES, ROOT, SHELL, Block, blocks
-from polarbear.cli import COMMANDS, Command, main
+from polarbear.cli import COMMANDS, load, main
 from polarbear.cli.commands.run import parse
 from polarbear.methods.catalogue import method_names
 from polarbear.named import registry
@@ -95,8 +95,7 @@ def quick(words: list[str]) -> list[str]:
 def test_the_commands_of_a_page_are_understood(
     page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    load = Command.load
-    monkeypatch.setattr(Command, "load", lambda command: parsed_only(load(command)))
+    monkeypatch.setattr("polarbear.cli.load", lambda name: parsed_only(load(name)))
     for block in blocks(page):
         for words in block.commands if page not in RUN else []:
             assert main(words) == 0, f"{page}: polarbear {' '.join(words)}: {capsys.readouterr()}"

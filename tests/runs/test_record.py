@@ -14,7 +14,8 @@ from polarbear import Evaluator, Stream
 from polarbear.base.errors import PolarbearError, PredictionError
 from polarbear.launch.runner import run
 from polarbear.report.read.runs import read_runs
-from polarbear.runs.folder import RunError, RunFolder
+from polarbear.runs.folder import RunFolder
+from polarbear.runs.guards import RunError
 from polarbear.runs.own_loop import start_run, write_scores
 from polarbear.runs.result_file import summarise
 

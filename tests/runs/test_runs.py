@@ -19,7 +19,8 @@ from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.stream import Stream
 from polarbear.runs.environment import environment
-from polarbear.runs.folder import FORMAT, UNSEALED, RunError, RunFolder, find_runs
+from polarbear.runs.folder import FORMAT, UNSEALED, RunFolder, find_runs
+from polarbear.runs.guards import RunError
 from polarbear.score.decide import Seen, threshold
 from polarbear.score.evaluate import Evaluator
 from polarbear.settings.settings import Settings
@@ -37,7 +38,7 @@ def test_a_folder_holds_its_manifest_and_format(folder: RunFolder) -> None:
 
 def test_a_run_is_never_overwritten(folder: RunFolder) -> None:
     before = (folder.path / "manifest.json").read_bytes()
-    with pytest.raises(RunError, match=r"holds a run already: `polarbear resume .*run` goes on"):
+    with pytest.raises(RunError, match=r"holds a run already: `polarbear resume .*run` resumes it"):
         RunFolder.create(folder.path, {"settings": {"seed": 2}})
     assert (folder.path / "manifest.json").read_bytes() == before
 
@@ -52,8 +53,8 @@ def occupied(folder: RunFolder) -> str:
 
 def test_a_folder_in_use_says_what_can_be_done_with_it(folder: RunFolder) -> None:
     write_json(folder.path / "checkpoint" / "00000001.json", {})
-    goes_on = "DIR holds a run already: `polarbear resume DIR` goes on with it"
-    assert occupied(folder) == f"{goes_on}; choose another folder for a new one (--out DIR)"
+    resumes = "DIR holds a run already: `polarbear resume DIR` resumes it"
+    assert occupied(folder) == f"{resumes}; choose another folder for a new one (--out DIR)"
     write_json(folder.path / "finished.json", {})
     assert "can only show it, as it is finished; choose another" in occupied(folder)
 
@@ -61,7 +62,7 @@ def test_a_folder_in_use_says_what_can_be_done_with_it(folder: RunFolder) -> Non
 def test_the_folder_of_a_loop_of_ones_own_cannot_be_resumed(tmp_path: Path) -> None:
     own = RunFolder.create(tmp_path, {"made_by": "own loop", "settings": {}})
     assert own.own_loop
-    assert "of a loop of your own, with which `polarbear resume` cannot go on" in occupied(own)
+    assert "of a loop of your own, which `polarbear resume` cannot resume" in occupied(own)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A stream as other libraries like it: one small module a library, imported when it is wanted.
+"""A stream as other libraries like it: one small module per library, imported when it is wanted.
 
 ===================  =================================================  ============================
 module               gives                                              extra

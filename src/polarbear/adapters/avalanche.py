@@ -1,17 +1,15 @@
-"""A stream as an Avalanche benchmark: one experience a task."""
+"""A stream as an Avalanche benchmark: one experience per task."""
 
 from typing import Any
 
 from polarbear.adapters.pytorch import Sample, Transform, ViewDataset
-from polarbear.base.missing import missing
+from polarbear.base.missing import needing
 from polarbear.benchmark.stream import Stream, View
 
-try:
+with needing("Avalanche", "avalanche"):
     from avalanche.benchmarks import benchmark_from_datasets
     from avalanche.benchmarks.utils import AvalancheDataset
     from avalanche.benchmarks.utils.transform_groups import TransformGroups
-except ImportError as error:
-    raise missing("Avalanche", "avalanche") from error
 
 
 class ViewAvalancheDataset(AvalancheDataset):
@@ -41,7 +39,7 @@ class ViewAvalancheDataset(AvalancheDataset):
 def benchmark(
     stream: Stream, *, transform: Transform | None = None, eval_transform: Transform | None = None
 ) -> Any:
-    """Return a benchmark with the streams ``train``, ``valid`` and ``test``, an experience a task.
+    """Return a benchmark with the streams ``train``, ``valid`` and ``test``, one per task.
 
     A sample is (image, target): uint8 (3, h, w), or what the transform makes of it, and float32
     (c,), a column for every class of the stream in its order of arrival, 0 for those still to

@@ -1,4 +1,4 @@
-"""A stream as a Continuum scenario: one task set a task."""
+"""A stream as a Continuum scenario: one task set per task."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,16 +7,14 @@ import numpy as np
 
 from polarbear.adapters.samples import Samples
 from polarbear.base.errors import unknown_name
-from polarbear.base.missing import missing
+from polarbear.base.missing import needing
 from polarbear.benchmark.stream import Stream, View
 
-try:
+with needing("Continuum", "continuum"):
     import torch
     from continuum.datasets import InMemoryDataset
     from continuum.scenarios.base import _BaseScenario
     from continuum.tasks.image_array_task_set import ArrayTaskSet
-except ImportError as error:
-    raise missing("Continuum", "continuum") from error
 
 SPLITS = ("train", "valid", "test")
 
@@ -44,7 +42,7 @@ class StreamScenario(_BaseScenario):
     arrival, 0 for those still to come, so that ``task_set.add_samples`` can mix tasks; and the
     task's number. ``split`` is ``"train"`` or ``"valid"``, with the labels of task j alone, or
     ``"test"``: what to predict after task j, the test images of tasks 0 to j, each once, with all
-    their labels among the classes seen by then. Continuum's tools that want one class a sample
+    their labels among the classes seen by then. Continuum's tools that want one class per sample
     (its rehearsal memory, its class-wise splits) do not fit labels of two levels.
 
     >>> from polarbear import load

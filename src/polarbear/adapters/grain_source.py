@@ -1,20 +1,15 @@
 """A view as a source for Grain, image by image or batch by batch."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from polarbear.adapters.samples import Samples
 from polarbear.base.arrays import Ints
-from polarbear.base.missing import missing
+from polarbear.base.missing import needing
 from polarbear.benchmark.stream import Stream, View
 
-try:
+with needing("Grain", "jax"):
     import grain
-except ImportError as error:
-    raise missing("Grain", "jax") from error
-
-Record = Mapping[str, Any]
 
 
 class ViewSource(grain.MapDataset):
@@ -64,7 +59,7 @@ class BatchSource:
         """Count the batches."""
         return -(-len(self.order) // self.size)
 
-    def __getitem__(self, number: int) -> Record:
+    def __getitem__(self, number: int) -> dict[str, Any]:
         """Return a batch: images (n, h, w, 3) and labels (n, s)."""
         places = self.order[number * self.size : (number + 1) * self.size]
         images, labels = self.samples[places]

@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 
 from polarbear.adapters.samples import Samples
-from polarbear.base.missing import missing
+from polarbear.base.missing import needing
 from polarbear.benchmark.stream import Stream, View
 
-try:
+with needing("PyTorch", "torch"):
     import torch
     from torch import Tensor
     from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
-except ImportError as error:
-    raise missing("PyTorch", "torch") from error
 
 Transform = Callable[[Any], Any]
 Sample = tuple[Any, Any]
@@ -111,7 +109,11 @@ class ViewDataset(Dataset[Sample]):
         return images, targets
 
     def _shown(self, image: Tensor) -> Any:
-        shown = _pillow(image) if self.pil else image
+        shown: Any = image
+        if self.pil:
+            with needing("Pillow", "images"):
+                from PIL import Image
+            shown = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
         return shown if self.transform is None else self.transform(shown)
 
     def _labelled(self, target: Tensor) -> Any:
@@ -139,11 +141,3 @@ def loader(
     sampler = BatchSampler(order, batch_size, drop_last)
     # Without a batch size of its own, the loader hands each list of numbers to the data set.
     return DataLoader(dataset, sampler=sampler, batch_size=None, **more)
-
-
-def _pillow(image: Tensor) -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise missing("Pillow", "images") from error
-    return Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())

@@ -3,7 +3,7 @@
 from typing import Any
 
 from polarbear.adapters.samples import Samples
-from polarbear.base.missing import missing
+from polarbear.base.missing import needing
 from polarbear.benchmark.stream import Stream, View
 
 
@@ -19,10 +19,8 @@ def dataset(stream: Stream, view: View, batch_size: int = 128, *, seed: int | No
     >>> dataset(stream, stream[0].train).element_spec[0].shape
     TensorShape([None, 32, 32, 3])
     """
-    try:
+    with needing("TensorFlow", "tensorflow"):
         import tensorflow as tf
-    except ImportError as error:
-        raise missing("TensorFlow", "tensorflow") from error
     samples = Samples.of(stream, view)
     if samples.in_memory:
         elements = tf.data.Dataset.from_tensor_slices(samples[:])

@@ -3,14 +3,12 @@
 from typing import Any
 
 from polarbear.base.errors import PredictionError
-from polarbear.base.missing import missing
+from polarbear.base.missing import needing
 
-try:
+with needing("TorchMetrics", "torchmetrics"):
     import torch
     from torch import Tensor
     from torchmetrics import Metric
-except ImportError as error:
-    raise missing("TorchMetrics", "torchmetrics") from error
 
 
 class PwJaccard(Metric):

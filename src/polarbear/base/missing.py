@@ -1,5 +1,8 @@
 """The error of an adapter whose library is not installed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from polarbear.base.errors import PolarbearError, install_line
 
 
@@ -7,10 +10,16 @@ class MissingLibraryError(PolarbearError, ImportError):
     """A library that an adapter is for is not installed."""
 
 
-def missing(library: str, extra: str) -> MissingLibraryError:
-    """Return the error that says what to install.
+@contextmanager
+def needing(library: str, extra: str) -> Iterator[None]:
+    """Make an import that fails an error that says what to install.
 
-    >>> print(missing("TensorFlow", "tensorflow"))  # doctest: +ELLIPSIS
-    this adapter needs TensorFlow: pip install ...[tensorflow]'
+    >>> with needing("TensorFlow", "tensorflow"):  # doctest: +ELLIPSIS
+    ...     import a_module_that_is_not_there
+    Traceback (most recent call last):
+    polarbear.base.missing.MissingLibraryError: this adapter needs TensorFlow: pip install ...
     """
-    return MissingLibraryError(f"this adapter needs {library}: {install_line(extra)}")
+    try:
+        yield
+    except ImportError as error:
+        raise MissingLibraryError(f"this adapter needs {library}: {install_line(extra)}") from error

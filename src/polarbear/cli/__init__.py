@@ -1,4 +1,4 @@
-"""The command line: ``polarbear COMMAND …``, one module a command.
+"""The command line: ``polarbear COMMAND …``, one module per command.
 
 A command's module is imported only when it is called, so that the others' cost nothing.
 """
@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 
 from polarbear.base.errors import PolarbearError, install_line, unknown_name
@@ -16,60 +15,29 @@ from polarbear.base.names import printable
 from polarbear.base.out_of_memory import OutOfMemoryError, enough_memory
 from polarbear.base.version import __version__
 
-
-@dataclass(frozen=True)
-class Command:
-    """Where a command's function is and what ``polarbear --help`` says of it.
-
-    A function of words reads them itself: its flags depend on the first of them.
-    """
-
-    module: str
-    function: str
-    summary: str
-    of_words: bool = False
-
-    def load(self) -> Callable[..., None]:
-        """Import the function."""
-        function: Callable[..., None] = getattr(import_module(self.module), self.function)
-        return function
-
-
+#: What ``polarbear --help`` says of each command; its module and function have its name.
 COMMANDS = {
-    "benchmarks": Command("polarbear.cli.commands.benchmarks", "benchmarks", "list the benchmarks"),
-    "describe": Command(
-        "polarbear.cli.commands.describe",
-        "describe",
-        "tell a benchmark's tasks, classes and counts",
-    ),
-    "methods": Command("polarbear.cli.commands.methods", "methods", "list the methods"),
-    "run": Command(
-        "polarbear.cli.commands.run", "run", "train a method on a benchmark", of_words=True
-    ),
-    "resume": Command(
-        "polarbear.cli.commands.resume", "resume", "go on with a run that was stopped"
-    ),
-    "runs": Command("polarbear.cli.commands.runs", "runs", "list runs and how far they are"),
-    "report": Command(
-        "polarbear.cli.commands.report", "report", "make figures, tables and a page of runs"
-    ),
-    "score": Command("polarbear.cli.commands.score", "score", "score predictions made elsewhere"),
-    "new-benchmark": Command(
-        "polarbear.cli.commands.new_benchmark",
-        "new_benchmark",
-        "make a benchmark from your own data",
-    ),
-    "fetch": Command("polarbear.cli.commands.fetch", "fetch", "download a data set: cifar100"),
-    "pack": Command("polarbear.cli.commands.pack", "pack", "resize and pack a data set: imagenet"),
-    "summarise": Command(
-        "polarbear.cli.commands.summarise",
-        "summarise_runs",
-        "write finished runs as small result files",
-    ),
-    "compare": Command(
-        "polarbear.cli.commands.compare", "compare", "print results beside the paper's tables"
-    ),
+    "benchmarks": "list the benchmarks",
+    "describe": "tell a benchmark's tasks, classes and counts",
+    "methods": "list the methods",
+    "run": "train a method on a benchmark",
+    "resume": "resume runs that were stopped",
+    "runs": "list runs and how far they are",
+    "report": "make figures, tables and a page of runs",
+    "score": "score predictions made elsewhere",
+    "new-benchmark": "make a benchmark from your own data",
+    "fetch": "download a data set: cifar100",
+    "pack": "resize and pack a data set: imagenet",
+    "summarise": "write finished runs as small result files",
+    "compare": "print results beside the paper's tables",
 }
+
+
+def load(name: str) -> Callable[..., None]:
+    """Import the function of a command."""
+    module = name.replace("-", "_")
+    function: Callable[..., None] = getattr(import_module(f"{__name__}.commands.{module}"), module)
+    return function
 
 
 class ToStderr(logging.Handler):
@@ -135,33 +103,22 @@ def _run(arguments: list[str]) -> None:
     name, *rest = arguments
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
-    if name not in (
-        "run",
-        "resume",
-    ):  # they have nothing to tidy up: a run's files are always whole
+    if name not in ("run", "resume"):  # which leave nothing to tidy: a run's files are always whole
         unwind_on_ctrl_c()
     with enough_memory("close other programs, or do less at a time"):
-        _call(name, rest)
+        import tyro
 
-
-def _call(name: str, rest: list[str]) -> None:
-    import tyro
-
-    function = COMMANDS[name].load()
-    if COMMANDS[name].of_words:
-        function(rest)
-        return
-    tyro.cli(
-        function,
-        prog=f"polarbear {name}",
-        args=rest,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+        function = load(name)
+        if name == "run":  # whose flags depend on the method, its first word
+            function(rest)
+        else:
+            config = (tyro.conf.FlagCreatePairsOff,)
+            tyro.cli(function, prog=f"polarbear {name}", args=rest, config=config)
 
 
 def _help() -> None:
     print("Incremental learning with coarse and fine labels: the IIRC benchmark.\n")
     print("usage: polarbear COMMAND …\n")
-    for name, command in COMMANDS.items():
-        print(f"  {name:<15}{command.summary}")
+    for name, summary in COMMANDS.items():
+        print(f"  {name:<15}{summary}")
     print("\npolarbear COMMAND --help tells a command's options; polarbear --version the version.")

@@ -8,7 +8,7 @@ import numpy as np
 
 from polarbear.base.arrays import frozen
 from polarbear.base.errors import DataError, unknown_name
-from polarbear.base.missing import missing
+from polarbear.base.missing import needing
 from polarbear.benchmark.source import Images, Source
 from polarbear.data.decode import LazyImages
 
@@ -95,8 +95,6 @@ def _refuse_unknown(part: Any, column: str) -> None:
 
 def library() -> Any:
     """Return the library, or say what to install."""
-    try:
+    with needing("Hugging Face datasets", "datasets"):
         import datasets
-    except ImportError as error:
-        raise missing("Hugging Face datasets", "datasets") from error
     return datasets

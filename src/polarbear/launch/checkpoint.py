@@ -13,7 +13,7 @@ from torch import Tensor
 
 from polarbear.base.files import plain, write_json, write_whole
 from polarbear.base.sealed import sealed, unsealed
-from polarbear.runs.folder import refuse_links
+from polarbear.runs.guards import refuse_links
 
 log = logging.getLogger("polarbear")
 

@@ -25,7 +25,8 @@ from polarbear.engine.task.replay_memory import ReplayMemory
 from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import find, lasting_name, load
 from polarbear.runs.environment import environment
-from polarbear.runs.folder import RunError, RunFolder, reading
+from polarbear.runs.folder import RunFolder
+from polarbear.runs.guards import RunError, reading
 from polarbear.score.decide import OWN_RULE, decision
 from polarbear.settings.settings import Settings
 

@@ -20,7 +20,8 @@ from polarbear.launch import checkpoint
 from polarbear.launch.prepare import Prepared, begin, reopen, untrained
 from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.launch.stop import Stop, stop_on_signal
-from polarbear.runs.folder import RunError, RunFolder
+from polarbear.runs.folder import RunFolder
+from polarbear.runs.guards import RunError
 from polarbear.score.decide import RawScores
 from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings

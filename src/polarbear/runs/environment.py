@@ -12,23 +12,18 @@ from polarbear.base.version import __version__
 
 
 def environment() -> dict[str, Any]:
-    """Return versions and hardware for a manifest."""
+    """Return versions, hardware and the commit of this copy; one with changes ends in -dirty."""
+    # A copy installed inside another project's repository is not of its commits.
+    is_ours = _git("ls-files", "--error-unmatch", Path(__file__).name) is not None
+    describe = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     return {
         "polarbear": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "platform": platform.platform(),
         "cores": os.cpu_count(),
-        "commit": _commit(),
+        "commit": _git(*describe) if is_ours else None,
     }
-
-
-def _commit() -> str | None:
-    """Return this copy's commit; one with changes of its own ends in -dirty."""
-    # A copy installed inside another project's repository is not of its commits.
-    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
-        return None
-    return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 
 
 def _git(*asked: str) -> str | None:

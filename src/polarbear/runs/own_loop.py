@@ -13,22 +13,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError, PredictionError
 from polarbear.base.files import plain
 from polarbear.benchmark.stream import Stream
 from polarbear.named.registry import benchmarks
 from polarbear.runs.environment import environment
-from polarbear.runs.folder import OWN_LOOP, RunError, RunFolder
+from polarbear.runs.folder import OWN_LOOP, RunFolder
+from polarbear.runs.guards import RunError
 from polarbear.score.decide import OWN_RULE
 from polarbear.score.evaluate import Evaluator
 from polarbear.score.label_matrix import as_labels
 
-#: Frameworks whose version is noted where the loop has imported them.
+#: Frameworks whose version is noted.
 FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "flax", "avalanche")
 
 
@@ -46,8 +45,8 @@ def start_run(
 
     ``method`` is the name it is shown under, ``tasks`` how many tasks it goes through (default:
     all), ``options`` whatever else decides what it does: epochs, learning rate, memory; paths are
-    kept as text. The benchmark and its order are the stream's. A loop that was stopped goes on with
-    ``RunFolder.open(path)``, after the last task that has scores there.
+    kept as text. The benchmark and its order are the stream's. A loop that was stopped resumes
+    with ``RunFolder.open(path)``, after the last task that has scores there.
 
     >>> from tempfile import TemporaryDirectory
     >>> from polarbear import Evaluator, load
@@ -60,23 +59,33 @@ def start_run(
     ...     float(folder.table().r[0]), folder.finished
     (1.0, True)
     """
-    _refuse_what_the_stream_says(options, stream)
+    # A registered benchmark is named as the engine does, without its version.
+    benchmark = {b.id: b.name for b in benchmarks()}.get(stream.name, stream.name)
+    for name, value in {"benchmark": benchmark, "order": stream.order}.items():
+        if name in options:
+            raise PolarbearError(
+                f"leave {name}={options[name]!r} out: the stream says it itself, its {name} is "
+                f"{value!r}. polarbear.load(name, order=…) gives a stream of another one"
+            )
     settings = {
         "method": method,
-        "benchmark": _benchmark(stream),
+        "benchmark": benchmark,
         "order": stream.order,
         "seed": seed,
         "tasks": tasks,
         "decision": OWN_RULE,
         "options": {name: _as_kept(name, value) for name, value in options.items()},
     }
+    # The engine's framework always has an entry, others where the loop has imported them.
+    loaded = {name: sys.modules[name] for name in FRAMEWORKS if name in sys.modules}
+    versions = {"torch": None} | {n: getattr(m, "__version__", None) for n, m in loaded.items()}
     manifest = {
         "made_by": OWN_LOOP,
         "settings": settings,
         "root": None,
         "classes": [list(task) for task in stream.schedule.tasks],
         "data": stream.source.checksum if stream.source else "",
-        "environment": environment() | _frameworks() | {"device": device, "precision": None},
+        "environment": environment() | versions | {"device": device, "precision": None},
         "threads": None,
     }
     return RunFolder.create(path, manifest)
@@ -97,18 +106,15 @@ def write_scores(
         _finish_if_last(folder, split, done)  # a killed process may not have come to it
         raise RunError(f"{folder.path} has its {split} scores after task {after} already")
     if split == "test" and predictions is not None:  # first: a task with a line is not repeated
-        folder.save_predictions(after, _fitting(predictions, evaluator, after))
+        named, view = as_labels(predictions), evaluator.view(after)
+        if named.shape != (len(view), len(view.classes)):
+            raise PredictionError(
+                f"predictions to keep must be {(len(view), len(view.classes))}, those given to "
+                f"evaluator.add; what came is {named.shape}"
+            )
+        folder.save_predictions(after, named)
     folder.append("scores", record.to_json())
     _finish_if_last(folder, split, {*done, after})
-
-
-def _refuse_what_the_stream_says(options: Mapping[str, Any], stream: Stream) -> None:
-    for name, value in {"benchmark": _benchmark(stream), "order": stream.order}.items():
-        if name in options:
-            raise PolarbearError(
-                f"leave {name}={options[name]!r} out: the stream says it itself, its {name} is "
-                f"{value!r}. polarbear.load(name, order=…) gives a stream of another one"
-            )
 
 
 def _as_kept(name: str, value: object) -> Any:
@@ -122,31 +128,9 @@ def _as_kept(name: str, value: object) -> Any:
         ) from error
 
 
-def _fitting(predictions: object, evaluator: Evaluator, after: int) -> Bools:
-    named, view = as_labels(predictions), evaluator.view(after)
-    if named.shape != (len(view), len(view.classes)):
-        raise PredictionError(
-            f"predictions to keep must be {(len(view), len(view.classes))}, those given to "
-            f"evaluator.add; what came is {named.shape}"
-        )
-    return named
-
-
 def _finish_if_last(folder: RunFolder, split: str, done: set[int]) -> None:
     manifest = folder.manifest()
     tasks = manifest["settings"]["tasks"] or len(manifest["classes"])
     if split == "test" and done >= set(range(tasks)) and not folder.finished:
         began = (folder.path / "manifest.json").stat().st_mtime
         folder.finish({"tasks": tasks, "seconds": time.time() - began})
-
-
-def _benchmark(stream: Stream) -> str:
-    """Name a registered benchmark as the engine does, without its version."""
-    return {b.id: b.name for b in benchmarks()}.get(stream.name, stream.name)
-
-
-def _frameworks() -> dict[str, str | None]:
-    """Return versions of what the loop has imported; the engine's own always has an entry."""
-    loaded = {name: sys.modules[name] for name in FRAMEWORKS if name in sys.modules}
-    versions = {name: getattr(module, "__version__", None) for name, module in loaded.items()}
-    return {"torch": None, **versions}

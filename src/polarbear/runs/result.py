@@ -1,4 +1,4 @@
-"""What a run found, to look at in a terminal or a notebook and to go on with."""
+"""What a run found, to look at in a terminal or a notebook and to build on."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,7 +81,7 @@ class Result:
 
     def _about(self) -> str:
         asked = self.folder.manifest()["settings"]
-        state = "finished" if self.finished else "stopped, learn.resume goes on with it"
+        state = "finished" if self.finished else "stopped, learn.resume resumes it"
         what = f"{asked['method']} on {asked['benchmark']}, order {asked['order']}"
         return f"{what}: {state}; in {self.folder.path}"
 

@@ -31,11 +31,7 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
     oracle = {"oracle_rule": True} if manifest.get("oracle_rule") else {}
     test, valid = folder.table("test"), folder.table("post_valid")
     return {
-        "method": settings["method"],
-        "benchmark": settings["benchmark"],
-        "order": settings["order"],
-        "seed": settings["seed"],
-        "decision": settings["decision"],
+        **{k: settings[k] for k in ("method", "benchmark", "order", "seed", "decision")},
         **oracle,
         "r": plain(test.r),
         "r_top1": None if stream is None else _top1(folder, stream),
@@ -54,29 +50,24 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
 
 def command_of(settings: Mapping[str, Any]) -> str:
     """Return the command that repeats a run, with what departs from the preset."""
-    given = _unlike_preset(settings, {})
+    given = departures(settings, {})
     if settings["method"] not in METHODS and settings.get("decision") == USUAL:
         given["decision"] = USUAL  # a class that is not ours may have a rule of its own
     words = ["polarbear run", settings["method"], f"--benchmark {settings['benchmark']}"]
     return " ".join([*words, *(_flag(name, value) for name, value in given.items())])
 
 
-def departures(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are not the paper's, a method's own as ``options.<name>``.
+def departures(
+    settings: Mapping[str, Any], usual_options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the settings that are not the paper's, flat: a method's own as ``options.<name>``.
 
-    What the options of a method that is not ours usually are is not known: none depart.
-    """
-    return _unlike_preset(settings, settings["options"])
-
-
-def _unlike_preset(settings: Mapping[str, Any], otherwise: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, flat, what differs from the preset and from a method's usual options.
-
-    ``otherwise`` are the usual ones of a method that is not ours: whoever reads results need not
-    trust them, so a module that they name is not imported.
+    What the options of a method that is not ours usually are is not known: whoever reads results
+    need not trust them, so a module that they name is not imported. By default none depart.
     """
     name = settings["method"]
-    options = METHODS[name].options if name in METHODS else otherwise
+    unknown = settings["options"] if usual_options is None else usual_options
+    options = METHODS[name].options if name in METHODS else unknown
     asked = {"method": name, "benchmark": settings["benchmark"]}  # which need not be known here
     usual = Settings(**asked | preset_values("paper", settings["benchmark"], name)).to_dict()
     if usual["decision"] is None and settings.get("decision") is not None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError, install_line
@@ -23,16 +23,45 @@ from polarbear.settings.settings import Settings
 log = logging.getLogger("polarbear")
 
 
-def epochs_before(settings: Settings, task: int) -> int:
-    """Count the epochs of all earlier tasks: charts of epochs go on from task to task.
+class Silent:
+    """A recorder that takes note of nothing, and a context that has nothing to close."""
 
-    >>> epochs_before(Settings("er", epochs=140), task=2)
-    420
-    """
-    return sum(settings.epochs_of(earlier) for earlier in range(task))
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close nothing."""
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Say nothing of an epoch."""
+
+    def scores(self, record: ScoreRecord) -> None:
+        """Say nothing of scores."""
+
+    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
+        """Leave predictions to the run folder."""
 
 
-class TensorBoardSink:
+class Charts(Silent):
+    """Hands an epoch's and a task's numbers on, each by its name and its place on the chart."""
+
+    settings: Settings
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Draw an epoch's loss, rate, validation score and speed; charts run through all tasks."""
+        earlier = sum(self.settings.epochs_of(task) for task in range(record.task))
+        self._send(epoch_values(record), earlier + record.epoch)
+
+    def scores(self, record: ScoreRecord) -> None:
+        """Draw the scores after a task."""
+        self._send(score_values(record), record.after)
+
+    def _send(self, values: Iterator[tuple[str, float]], step: int) -> None:
+        raise NotImplementedError
+
+
+class TensorBoardSink(Charts):
     """Writes event files for ``tensorboard --logdir``; they appear with the first measurement.
 
     Charts named ``epoch/…`` count epochs through all tasks; ``test/…`` and ``post_valid/…`` count
@@ -48,29 +77,15 @@ class TensorBoardSink:
         self.folder, self.settings = Path(folder), settings
         self._open = SummaryWriter
 
-    def __enter__(self) -> "TensorBoardSink":
-        """Return itself."""
-        return self
-
     def __exit__(self, *_: object) -> None:
         """Write what waits and close the file."""
         if "_writer" in vars(self):
             self._writer.close()
 
-    def epoch(self, record: EpochRecord) -> None:
-        """Draw an epoch's loss, rate, validation score and speed."""
-        step = epochs_before(self.settings, record.task) + record.epoch
-        for name, value in epoch_values(record):
+    def _send(self, values: Iterator[tuple[str, float]], step: int) -> None:
+        for name, value in values:
             self._writer.add_scalar(name, value, step)
-
-    def scores(self, record: ScoreRecord) -> None:
-        """Draw the scores after a task."""
-        for name, value in score_values(record):
-            self._writer.add_scalar(name, value, record.after)
-        self._writer.flush()
-
-    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
-        """Leave predictions to the run folder."""
+        self._writer.flush()  # for whoever looks now
 
     @cached_property
     def _writer(self) -> Any:
@@ -80,11 +95,11 @@ class TensorBoardSink:
         return writer
 
 
-class MLflowSink:
+class MLflowSink(Charts):
     """Sends a run to an MLflow tracking server: settings as parameters, scores as metrics.
 
-    ``experiment`` is the benchmark's name by default. With ``folder``, the run folder, a resumed
-    run goes on in the MLflow run it began: ``mlflow.json`` there says which.
+    ``experiment`` is the benchmark's name by default. With ``folder``, the run folder, a run is
+    resumed in the MLflow run it began: ``mlflow.json`` there says which.
     """
 
     def __init__(
@@ -116,28 +131,12 @@ class MLflowSink:
                 "server, such as http://localhost:5000 (`mlflow server` starts one)"
             ) from error
 
-    def __enter__(self) -> "MLflowSink":
-        """Return itself."""
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Tell how the run ended: finished, failed, or stopped from outside (killed)."""
         if "_run" in vars(self):
             failed = kind is not None and issubclass(kind, Exception)
             status = "FINISHED" if kind is None else "FAILED" if failed else "KILLED"
             self._try(lambda: self._client.set_terminated(self._run, status))
-
-    def epoch(self, record: EpochRecord) -> None:
-        """Send an epoch's loss, rate, validation score and speed."""
-        step = epochs_before(self.settings, record.task) + record.epoch
-        self._send(epoch_values(record), step)
-
-    def scores(self, record: ScoreRecord) -> None:
-        """Send the scores after a task."""
-        self._send(score_values(record), record.after)
-
-    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
-        """Leave predictions to the run folder."""
 
     def _send(self, values: Iterator[tuple[str, float]], step: int) -> None:
         from mlflow.entities import Metric
@@ -163,12 +162,6 @@ class MLflowSink:
             if begun["uri"] == self.uri:
                 self._client.update_run(begun["run"], status="RUNNING")
                 return str(begun["run"])
-        run = self._begin()
-        if self.note:
-            write_json(self.note, {"uri": self.uri, "run": run})
-        return run
-
-    def _begin(self) -> str:
         from mlflow.entities import Param
 
         asked = self.settings
@@ -176,6 +169,8 @@ class MLflowSink:
         run = str(self._client.create_run(self._experiment, run_name=name).info.run_id)
         params = [Param(name, str(value)) for name, value in asked.to_dict().items()]
         self._client.log_batch(run, params=params)
+        if self.note:
+            write_json(self.note, {"uri": self.uri, "run": run})
         return run
 
 

@@ -13,9 +13,16 @@ Precision = Literal["auto", "fp32", "tf32", "bf16"]
 Optimiser = Literal["sgd", "adamw"]
 RateSchedule = Literal["plateau", "cosine", "steps", "onecycle", "constant"]
 
-#: What a setting decides. "run": which run it is, and how far it goes. "arithmetic": how the same
-#: learner rounds; a report tells such runs apart, and none departs from the paper by it.
+#: What a setting decides. A report tells runs of another arithmetic apart; none departs from the
+#: paper by it.
 Kind = Literal["run", "result", "arithmetic", "speed", "files"]
+KINDS: dict[Kind, str] = {
+    "run": "Which run it is, and how far it goes.",
+    "result": "What is learnt, and so its scores.",
+    "arithmetic": "How the same learner rounds.",
+    "speed": "How fast it goes.",
+    "files": "What is kept.",
+}
 
 
 def decides(
@@ -42,11 +49,11 @@ class Settings:
     """Seed of weights, shuffling, augmentation and memory."""
 
     epochs: int = field(default=140, metadata=decides("result", 1, 1_000_000))
-    """Epochs a task."""
+    """Epochs per task."""
     first_task_factor: float = field(default=2.0, metadata=decides("result", 0.01, 1_000))
     """Task 0 trains this many times as long."""
     batch_size: int = field(default=128, metadata=decides("result", 1, 1_000_000))
-    """Images a step; the last, partial batch of an epoch is kept."""
+    """Images per step; the last, partial batch of an epoch is kept."""
     learning_rate: float = field(default=1.0, metadata=decides("result", 1e-12, 1_000_000))
     """Highest rate of a task; each begins anew. AdamW needs a far lower one than SGD."""
     optimiser: Optimiser = field(default="sgd", metadata=decides("result"))
@@ -222,14 +229,24 @@ def fits(value: object, hint: Any) -> bool:
     return not isinstance(kind, type) or isinstance(value, kind)
 
 
+def limits(setting: "Field[Any]") -> str:
+    """Return a setting's limits in words, empty where it has none.
+
+    >>> limits(fields(Settings)[2]), limits(fields(Settings)[4]), limits(fields(Settings)[0])
+    ('at least 0', 'from 1 to 1,000,000', '')
+    """
+    lowest, highest = setting.metadata["lowest"], setting.metadata["highest"]
+    if lowest is None:
+        return ""
+    return f"at least {lowest}" if highest == math.inf else f"from {lowest:,} to {highest:,}"
+
+
 def _refuse_beyond(setting: "Field[Any]", value: float | None) -> None:
     lowest, highest = setting.metadata["lowest"], setting.metadata["highest"]
     if lowest is None or value is None:
         return
     if not lowest <= value <= highest:  # nan is neither
-        open_ended = highest == math.inf
-        allowed = f"at least {lowest}" if open_ended else f"from {lowest:,} to {highest:,}"
-        raise PolarbearError(f"{setting.name} must be {allowed}, not {value!r}")
+        raise PolarbearError(f"{setting.name} must be {limits(setting)}, not {value!r}")
 
 
 def _refuse(name: str, value: object, hint: Any) -> NoReturn:

@@ -4,13 +4,22 @@ from typing import Any
 
 from polarbear.cli.shared.console import console, plain_table, print_json
 from polarbear.cli.shared.options import Json
-from polarbear.named.registry import Benchmark
 from polarbear.named.registry import benchmarks as registered
 
 
 def benchmarks(*, json: Json = False) -> None:
     """List the benchmarks: name and version, tasks, classes, published class orders."""
-    lines = [_line(benchmark) for benchmark in registered()]
+    lines: list[dict[str, Any]] = [
+        {
+            "name": one.name,
+            "version": one.version,
+            "tasks": len(orders[0]),
+            "classes": len(orders[0].classes),
+            "orders": len(orders),
+            "summary": one.summary,
+        }
+        for one, orders in ((one, one.orders()) for one in registered())
+    ]
     if json:
         print_json(lines)
         return
@@ -19,15 +28,3 @@ def benchmarks(*, json: Json = False) -> None:
         numbers = (f"{line[key]:,}" for key in ("tasks", "classes", "orders"))
         table.add_row(f"{line['name']}-v{line['version']}", *numbers, line["summary"])
     console().print(table)
-
-
-def _line(benchmark: Benchmark) -> dict[str, Any]:
-    orders = benchmark.orders()
-    return {
-        "name": benchmark.name,
-        "version": benchmark.version,
-        "tasks": len(orders[0]),
-        "classes": len(orders[0].classes),
-        "orders": len(orders),
-        "summary": benchmark.summary,
-    }

@@ -1,14 +1,12 @@
 """``polarbear compare``: our results beside the paper's tables."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from tyro.conf import Positional, arg
 
-from polarbear.base.errors import PolarbearError
+from polarbear.base.errors import PolarbearError, counted
 from polarbear.cli.shared.console import console, plain_table, print_json, share
-from polarbear.cli.shared.options import Json
+from polarbear.cli.shared.options import Json, Results
 from polarbear.report.read.grouping import in_words
 from polarbear.report.read.groups import Group
 from polarbear.report.read.paper import Published, paper_results
@@ -19,12 +17,8 @@ from polarbear.settings.settings import deciding
 # How a run computes is no other method, and the paper's is another program in any case.
 NO_DEPARTURE = deciding("run", "arithmetic", "speed", "files")
 
-Paths = Annotated[
-    tuple[Path, ...], arg(metavar="PATH…", help="Run folders or result summaries, or above them.")
-]
 
-
-def compare(paths: Positional[Paths], /, *, json: Json = False) -> None:
+def compare(paths: Results, /, *, json: Json = False) -> None:
     """Print R_j of each method beside the paper's, task by task.
 
     The last column is the difference in the paper's standard deviations.
@@ -47,14 +41,13 @@ def compare(paths: Positional[Paths], /, *, json: Json = False) -> None:
 
 def _lines(group: Group, paper: Published) -> list[dict[str, Any]]:
     mean, std = group.mean("pw_jaccard"), group.std("pw_jaccard")
-    counts = group.counts()
     done = np.flatnonzero(~np.isnan(mean) & ~np.isnan(paper.mean))
     return [
         {
             "task": int(j),
             "ours": float(mean[j]),
             "ours_std": None if np.isnan(std[j]) else float(std[j]),
-            "runs": counts[j],
+            "runs": group.counts()[j],
             "paper": float(paper.mean[j]),
             "paper_std": float(paper.std[j]),
             "difference_in_std": float((mean[j] - paper.mean[j]) / paper.std[j]),
@@ -63,29 +56,22 @@ def _lines(group: Group, paper: Published) -> list[dict[str, Any]]:
     ]
 
 
-def _unlike_paper(group: Group) -> list[str]:
-    """Say in which settings a group is not what the paper ran, as far as its runs tell."""
-    told = next((run.settings for run in group.runs if run.settings), {})
-    unlike = departures(
-        {"method": group.method, "benchmark": group.benchmark, "options": {}, **told}
-    )
-    return [in_words(key, value) for key, value in unlike.items() if key not in NO_DEPARTURE]
-
-
 def _print(group: Group, lines: list[dict[str, Any]]) -> None:
-    count = f"{group.count} run{'s' if group.count > 1 else ''}"
     # Not the table's own title, which would be broken at the table's width.
-    console().print(f"{group.title}, {count}", style="bold", soft_wrap=True)
-    unlike = _unlike_paper(group)
+    console().print(f"{group.title}, {counted(group.count, 'run')}", style="bold", soft_wrap=True)
+    # What the paper did not run, as far as the runs tell their settings.
+    told = next((run.settings for run in group.runs if run.settings), {})
+    asked = {"method": group.method, "benchmark": group.benchmark, "options": {}, **told}
+    unlike = {k: v for k, v in departures(asked).items() if k not in NO_DEPARTURE}
     if unlike:
-        console().print(f"not the paper's settings: {', '.join(unlike)}", soft_wrap=True)
+        words = ", ".join(in_words(key, value) for key, value in unlike.items())
+        console().print(f"not the paper's settings: {words}", soft_wrap=True)
     table = plain_table("task", "ours", "std", "paper", "std", "difference / std")
     for line in lines:
-        spread = "–" if line["ours_std"] is None else share(line["ours_std"])
         table.add_row(
             str(line["task"]),
             share(line["ours"]),
-            spread,
+            share(line["ours_std"]),
             share(line["paper"], 2),
             share(line["paper_std"]),
             f"{line['difference_in_std']:+.1f}",

@@ -1,35 +1,27 @@
 """``polarbear describe``: a benchmark's tasks and classes and the paper's statistics tables."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from tyro.conf import arg
 
 from polarbear.base.errors import DataError, counted
 from polarbear.base.names import printable
 from polarbear.benchmark.counts import ClassSize, Statistics, schedule_statistics, stream_statistics
 from polarbear.cli.shared.console import console, count, plain_table, print_json
-from polarbear.cli.shared.options import Json, Root
+from polarbear.cli.shared.options import Json, Root, flag
 from polarbear.named.registry import Benchmark, find, load, nominal_stream
-
-Name = Annotated[
-    str,
-    arg(
-        metavar="NAME",
-        help="The benchmark, such as iirc-cifar; polarbear benchmarks lists them.",
-        help_behavior_hint="",
-    ),
-]
 
 
 def describe(
-    name: Name,
+    name: Annotated[
+        str, flag("The benchmark, such as iirc-cifar; polarbear benchmarks lists them.", "NAME")
+    ],
     /,
     *,
-    order: Annotated[int, arg(help="Which of its class orders.")] = 0,
+    order: Annotated[int, flag("Which of its class orders.")] = 0,
     root: Root = None,
     json: Json = False,
 ) -> None:
@@ -39,8 +31,15 @@ def describe(
     if json:
         about = {"benchmark": benchmark.name, "version": benchmark.version, "note": note}
         print_json(about | {"summary": benchmark.summary} | statistics.to_dict())
-    else:
-        _print(console(), benchmark, statistics, note)
+        return
+    screen = console()
+    about_it = f", order {statistics.order}: {benchmark.summary}"
+    screen.print(Text.assemble((statistics.name, "bold"), printable(about_it)), soft_wrap=True)
+    if note:
+        screen.print(note, style="yellow", soft_wrap=True)
+    for table in _tables(statistics):
+        screen.print()
+        screen.print(table)
 
 
 def count_benchmark(
@@ -61,94 +60,67 @@ def count_benchmark(
     return counted, note
 
 
-def _print(screen: Console, benchmark: Benchmark, statistics: Statistics, note: str | None) -> None:
-    about = f", order {statistics.order}: {benchmark.summary}"
-    screen.print(Text.assemble((statistics.name, "bold"), printable(about)), soft_wrap=True)
-    if note:
-        screen.print(note, style="yellow", soft_wrap=True)
-    tables = (
-        _splits_table(statistics),
-        _classes_table(statistics),
-        _sizes_table(statistics),
-        _tasks_table(statistics),
-        _names_table(statistics),
-    )
-    for table in tables:
-        if table is not None:
-            screen.print()
-            screen.print(table)
+def _tables(found: Statistics) -> Iterator[Table]:
+    images = ("train", "in-task valid.", "post-task valid.", "test")
+    sizes, classes = found.splits, found.classes
+    if sizes is not None:
+        table = plain_table("", *images, title="Images of each split")
+        table.columns[0].min_width = len("without duplicates")
+        twice = (sizes.train_with_duplicates, sizes.valid_with_duplicates)
+        once = (sizes.train, sizes.valid, sizes.post_valid, sizes.test)
+        table.add_row("with duplicates", *map(count, twice))
+        table.add_row("without duplicates", *map(count, once))
+        yield table
 
-
-def _splits_table(statistics: Statistics) -> Table | None:
-    sizes = statistics.splits
-    if sizes is None:
-        return None
-    table = plain_table(
-        "", "train", "in-task valid.", "post-task valid.", "test", title="Images of each split"
-    )
-    table.columns[0].min_width = len("without duplicates")
-    twice = (sizes.train_with_duplicates, sizes.valid_with_duplicates)
-    once = (sizes.train, sizes.valid, sizes.post_valid, sizes.test)
-    table.add_row("with duplicates", *map(count, twice))
-    table.add_row("without duplicates", *map(count, once))
-    return table
-
-
-def _classes_table(statistics: Statistics) -> Table:
-    counts = statistics.classes
     table = plain_table(
         "superclasses", "subclasses", "without superclass", "total", title="Classes"
     )
     table.columns[0].justify = "right"
-    table.add_row(*map(count, (counts.superclasses, counts.subclasses, counts.alone, counts.total)))
-    return table
+    numbers = (classes.superclasses, classes.subclasses, classes.alone, classes.total)
+    table.add_row(*map(count, numbers))
+    yield table
+
+    yield _sizes_table(found.class_sizes)
+
+    table = plain_table(
+        *("task", "new", "of them super", "seen", *(images if sizes else ())),
+        title="Classes and images of each task",
+    )
+    for task in found.tasks:
+        new = (len(task.classes), task.superclasses, task.seen)
+        of_it = (task.train, task.valid, task.post_valid, task.test) if sizes else ()
+        table.add_row(str(task.index), *map(count, (*new, *of_it)))
+    yield table
+
+    table = plain_table(
+        "task", "", title="Classes in their order of arrival (superclasses: with subclasses)"
+    )
+    by_name = {size.name: size for size in found.class_sizes}
+    for task in found.tasks:
+        shown = [by_name[name] for name in task.classes]
+        titles = (f"{s.title} ({s.subclasses})" if s.subclasses else s.title for s in shown)
+        table.add_row(str(task.index), ", ".join(titles))
+    yield table
 
 
-def _sizes_table(statistics: Statistics) -> Table:
+def _sizes_table(classes: Sequence[ClassSize]) -> Table:
     table = plain_table(
         *("superclass", "arrives", "subclasses", "its images", "a subclass's images"),
         title="Superclasses, and training images with a class's label on arrival",
     )
-    supers = [size for size in statistics.class_sizes if size.subclasses]
-    for size in sorted(supers, key=lambda size: size.title):
-        below = [s for s in statistics.class_sizes if s.superclass == size.name]
-        numbers = (count(size.subclasses), count(size.train), _from_to(below))
+    for size in sorted((one for one in classes if one.subclasses), key=lambda one: one.title):
+        below = _from_to(one for one in classes if one.superclass == size.name)
+        numbers = (count(size.subclasses), count(size.train), below)
         table.add_row(size.title, f"task {size.task}", *numbers)
-    alone = [s for s in statistics.class_sizes if s.superclass is None and not s.subclasses]
+    alone = [one for one in classes if one.superclass is None and not one.subclasses]
     if alone:
-        table.add_row(
-            f"none ({counted(len(alone), 'class', 'classes')})", "", "", "", _from_to(alone)
-        )
+        several = counted(len(alone), "class", "classes")
+        table.add_row(f"none ({several})", "", "", "", _from_to(alone))
     return table
 
 
-def _from_to(sizes: list[ClassSize]) -> str:
+def _from_to(sizes: Iterable[ClassSize]) -> str:
     counts = sorted({size.train for size in sizes if size.train is not None})
     if not counts:
         return count(None)
     return count(counts[0]) + (f" to {count(counts[-1])}" if len(counts) > 1 else "")
-
-
-def _tasks_table(statistics: Statistics) -> Table:
-    counted = statistics.splits is not None
-    images = ("train", "in-task valid.", "post-task valid.", "test") if counted else ()
-    table = plain_table(
-        *("task", "new", "of them super", "seen", *images), title="Classes and images of each task"
-    )
-    for task in statistics.tasks:
-        classes = (len(task.classes), task.superclasses, task.seen)
-        sizes = (task.train, task.valid, task.post_valid, task.test) if counted else ()
-        table.add_row(str(task.index), *map(count, classes), *map(count, sizes))
-    return table
-
-
-def _names_table(statistics: Statistics) -> Table:
-    sizes = {size.name: size for size in statistics.class_sizes}
-    table = plain_table(
-        "task", "", title="Classes in their order of arrival (superclasses: with subclasses)"
-    )
-    for task in statistics.tasks:
-        shown = [sizes[name] for name in task.classes]
-        titles = (f"{s.title} ({s.subclasses})" if s.subclasses else s.title for s in shown)
-        table.add_row(str(task.index), ", ".join(titles))
-    return table

@@ -1,41 +1,30 @@
 """``polarbear fetch``: download a data set."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
-
-from tyro.conf import arg
 
 from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.cli.shared.console import console
-from polarbear.cli.shared.options import Root
-from polarbear.cli.shared.progress import Report, progress
+from polarbear.cli.shared.options import Root, flag
+from polarbear.cli.shared.progress import progress
 from polarbear.data.fetch import CIFAR100_URL, fetch_cifar100
 from polarbear.named.registry import data_root
 
 
-def _cifar100(root: Path, url: str | None, report: Report) -> Path:
-    return fetch_cifar100(root, url or CIFAR100_URL, progress=report)
-
-
-FETCHERS: dict[str, Callable[[Path, str | None, Report], Path]] = {"cifar100": _cifar100}
-
-DataSet = Annotated[str, arg(metavar="DATA", help="The data set: cifar100.", help_behavior_hint="")]
-Url = Annotated[
-    str | None,
-    arg(metavar="URL", help="Another address of the same archive.", help_behavior_hint=""),
-]
-
-
-def fetch(data: DataSet, /, *, root: Root = None, url: Url = None) -> None:
+def fetch(
+    data: Annotated[str, flag("The data set: cifar100.", "DATA")],
+    /,
+    *,
+    root: Root = None,
+    url: Annotated[str | None, flag("Another address of the same archive.", "URL")] = None,
+) -> None:
     """Download a data set, checked; what a broken download left is taken up where it ended."""
     if "imagenet" in data.lower():
         raise PolarbearError(
             f"{data} cannot be fetched: get ImageNet (ILSVRC 2012) from image-net.org, which asks "
             "you to accept its terms, then `polarbear pack imagenet --root DIR --out DIR`"
         )
-    if data not in FETCHERS:
-        raise unknown_name("data set to fetch", data, FETCHERS)
+    if data != "cifar100":
+        raise unknown_name("data set to fetch", data, ["cifar100"])
     with progress(data, in_bytes=True) as report:
-        folder = FETCHERS[data](data_root(root), url, report)
+        folder = fetch_cifar100(data_root(root), url or CIFAR100_URL, progress=report)
     console().print(f"{data} is complete and verified in {folder}", soft_wrap=True)

@@ -1,11 +1,8 @@
 """``polarbear new-benchmark``: from data of your own to a benchmark folder with a data card."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
-
-from rich.console import Console
-from tyro.conf import arg
 
 from polarbear.base.errors import HierarchyError, PolarbearError, counted
 from polarbear.base.findings import CheckError, Finding
@@ -15,6 +12,7 @@ from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.split import SplitRule
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console
+from polarbear.cli.shared.options import flag
 from polarbear.cli.shared.progress import progress
 from polarbear.data.kinds import Data
 from polarbear.data.whole import refuse_bad_images
@@ -25,78 +23,58 @@ from polarbear.named.registry import benchmarks
 
 CARD, SHEET = "data-card.md", "data-card.png"
 
-Name = Annotated[
-    str, arg(metavar="NAME", help="What the benchmark is called.", help_behavior_hint="")
-]
-DataPath = Annotated[
-    Path,
-    arg(
-        metavar="PATH",
-        help="A folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv file with the columns "
-        "path,label,split, a .npz file with train_images, train_labels, test_images and "
-        "test_labels, or a folder that Hugging Face datasets saved.",
-    ),
-]
-HierarchyPath = Annotated[
-    Path | None,
-    arg(
-        metavar="FILE",
-        help="The classes, a .toml or a .csv file.",
-        help_behavior_hint="(default: hierarchy.toml or hierarchy.csv with the data)",
-    ),
-]
-First = Annotated[
-    int | None,
-    arg(
-        metavar="INT",
-        help="Superclasses in task 0.",
-        help_behavior_hint="(default: two thirds of them, as in IIRC-CIFAR)",
-    ),
-]
-Size = Annotated[int, arg(help="Classes in each later task.")]
-Orders = Annotated[int, arg(help="How many class orders are drawn.")]
-Seed = Annotated[int, arg(help="Seed of the first order; the next ones have the next seeds.")]
-Out = Annotated[
-    Path | None,
-    arg(metavar="DIR", help="Folder to make.", help_behavior_hint="(default: ./NAME)"),
-]
-ImageSize = Annotated[
-    int | None,
-    arg(
-        metavar="INT",
-        help="Side of the square that image files are resized and cut to.",
-        help_behavior_hint="(default: as they are, if all are alike)",
-    ),
-]
-Valid = Annotated[
-    float,
-    arg(
-        metavar="SHARE",
-        help="Part of each leaf's training images for in-task validation, and as much again for "
-        "post-task validation.",
-    ),
-]
-Summary = Annotated[str, arg(metavar="TEXT", help="What it is, in a few words.")]
-Preparation = Annotated[
-    str, arg(metavar="NAME", help="How learners vary the images: plain, cifar or imagenet.")
-]
-
 
 def new_benchmark(
-    name: Name,
+    name: Annotated[str, flag("What the benchmark is called.", "NAME")],
     /,
     *,
-    data: DataPath,
-    hierarchy: HierarchyPath = None,
-    first: First = None,
-    size: Size = 5,
-    orders: Orders = 5,
-    seed: Seed = 0,
-    out: Out = None,
-    image_size: ImageSize = None,
-    valid: Valid = 0.1,
-    summary: Summary = "a benchmark of your own",
-    preparation: Preparation = "plain",
+    data: Annotated[
+        Path,
+        flag(
+            "A folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv file with the columns "
+            "path,label,split, a .npz file with train_images, train_labels, test_images and "
+            "test_labels, or a folder that Hugging Face datasets saved.",
+            "PATH",
+        ),
+    ],
+    hierarchy: Annotated[
+        Path | None,
+        flag(
+            "The classes, a .toml or a .csv file.",
+            "FILE",
+            default="hierarchy.toml or hierarchy.csv with the data",
+        ),
+    ] = None,
+    first: Annotated[
+        int | None,
+        flag("Superclasses in task 0.", "INT", default="two thirds of them, as in IIRC-CIFAR"),
+    ] = None,
+    size: Annotated[int, flag("Classes in each later task.")] = 5,
+    orders: Annotated[int, flag("How many class orders are drawn.")] = 5,
+    seed: Annotated[int, flag("Seed of the first order; the next ones have the next seeds.")] = 0,
+    out: Annotated[Path | None, flag("Folder to make.", "DIR", default="./NAME")] = None,
+    image_size: Annotated[
+        int | None,
+        flag(
+            "Side of the square that image files are resized and cut to.",
+            "INT",
+            default="as they are, if all are alike",
+        ),
+    ] = None,
+    valid: Annotated[
+        float,
+        flag(
+            "Part of each leaf's training images for in-task validation, and as much again for "
+            "post-task validation.",
+            "SHARE",
+        ),
+    ] = 0.1,
+    summary: Annotated[
+        str, flag("What it is, in a few words.", "TEXT")
+    ] = "a benchmark of your own",
+    preparation: Annotated[
+        str, flag("How learners vary the images: plain, cifar or imagenet.", "NAME")
+    ] = "plain",
 ) -> None:
     """Check data of your own, draw class orders and write a benchmark folder with a data card."""
     folder = out or Path(name)
@@ -125,15 +103,21 @@ def new_benchmark(
     blueprint.write(folder)
     sheet.save(folder / SHEET, optimize=True)
     card = data_card(
-        streams[0],
-        name=name,
-        summary=summary,
-        orders=len(drawn),
-        findings=findings,
-        samples=SHEET,
+        streams[0], name=name, summary=summary, orders=len(drawn), findings=findings, samples=SHEET
     )
     (folder / CARD).write_text(card, encoding="utf-8")
-    _print(console(), folder, streams[0], len(drawn), findings)
+    screen, stream = console(), streams[0]
+    for finding in findings:
+        screen.print(str(finding), style="yellow", soft_wrap=True)
+    screen.print(
+        f"{stream.name}: {counted(len(stream.classes), 'class', 'classes')} in "
+        f"{counted(len(stream), 'task')}, {counted(len(drawn), 'order')}, "
+        f"{len(stream.train_leaf):,} training and {counted(len(stream.test_leaf), 'test image')}\n"
+        f"The benchmark is in {folder}, its data card in {folder / CARD}. To go on:\n\n"
+        f"  polarbear describe {folder}\n"
+        f"  polarbear run er --benchmark {folder}",
+        soft_wrap=True,
+    )
 
 
 def draw_orders(
@@ -157,15 +141,15 @@ def draw_orders(
 
 def _beside(data: Path) -> Path:
     folder = data if data.is_dir() else data.parent
-    there = [folder / name for name in ("hierarchy.toml", "hierarchy.csv")]
-    there = [file for file in there if file.is_file()]
-    if len(there) == 2:
+    names = ("hierarchy.toml", "hierarchy.csv")
+    there = [folder / name for name in names if (folder / name).is_file()]
+    if len(there) == 1:
+        return there[0]
+    if there:
         raise HierarchyError(
             f"{folder} holds both hierarchy.toml and hierarchy.csv: remove the one that is not "
             "meant, or say which with --hierarchy FILE"
         )
-    if there:
-        return there[0]
     raise HierarchyError(
         f"{folder} holds no hierarchy.toml and no hierarchy.csv: write one, or say with "
         "--hierarchy FILE where it is"
@@ -179,19 +163,3 @@ def _check(streams: Sequence[Stream]) -> tuple[Finding, ...]:
     if any(finding.level == "error" for finding in (*found, *errors)):
         raise CheckError("the data", tuple(dict.fromkeys((*found, *errors))))
     return found
-
-
-def _print(
-    screen: Console, folder: Path, stream: Stream, orders: int, findings: Iterable[Finding]
-) -> None:
-    for finding in findings:
-        screen.print(str(finding), style="yellow", soft_wrap=True)
-    screen.print(
-        f"{stream.name}: {counted(len(stream.classes), 'class', 'classes')} in "
-        f"{counted(len(stream), 'task')}, {counted(orders, 'order')}, {len(stream.train_leaf):,} "
-        f"training and {counted(len(stream.test_leaf), 'test image')}\n"
-        f"The benchmark is in {folder}, its data card in {folder / CARD}. To go on:\n\n"
-        f"  polarbear describe {folder}\n"
-        f"  polarbear run er --benchmark {folder}",
-        soft_wrap=True,
-    )

@@ -1,44 +1,31 @@
 """``polarbear pack``: resize images once and put them into one packed file set."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import arg
-
 from polarbear.base.errors import unknown_name
-from polarbear.benchmark.source import Source
 from polarbear.cli.shared.console import console
-from polarbear.cli.shared.options import Root
+from polarbear.cli.shared.options import Root, flag
 from polarbear.cli.shared.progress import progress
 from polarbear.data.pack import pack as pack_source
 from polarbear.named.registry import data_root, find
 
 
-def _imagenet(root: Path) -> Source:
-    # This benchmark's hierarchy lets the two leaves pass that it leaves out, so all are packed.
-    benchmark = find("iirc-imagenet-full")
-    return benchmark.open_source(root, benchmark.hierarchy())
-
-
-OPENERS: dict[str, Callable[[Path], Source]] = {"imagenet": _imagenet}
-
-DataSet = Annotated[str, arg(metavar="DATA", help="The data set: imagenet.", help_behavior_hint="")]
-Out = Annotated[Path, arg(metavar="DIR", help="Folder to make; then the --root of other commands.")]
-Size = Annotated[int, arg(help="Length of the short side; smaller images stay as they are.")]
-Workers = Annotated[
-    int | None,
-    arg(metavar="INT", help="Threads at work.", help_behavior_hint="(default: one a core)"),
-]
-
-
 def pack(
-    data: DataSet, /, *, out: Out, root: Root = None, size: Size = 256, workers: Workers = None
+    data: Annotated[str, flag("The data set: imagenet.", "DATA")],
+    /,
+    *,
+    out: Annotated[Path, flag("Folder to make; then the --root of other commands.", "DIR")],
+    root: Root = None,
+    size: Annotated[int, flag("Length of the short side; smaller images stay as they are.")] = 256,
+    workers: Annotated[int | None, flag("Threads at work.", "INT", default="one per core")] = None,
 ) -> None:
     """Resize and pack a data set's image files, for fast random reads."""
-    if data not in OPENERS:
-        raise unknown_name("data set to pack", data, OPENERS)
-    source = OPENERS[data](data_root(root))
+    if data != "imagenet":
+        raise unknown_name("data set to pack", data, ["imagenet"])
+    # This benchmark's hierarchy lets the two leaves pass that it leaves out, so all are packed.
+    benchmark = find("iirc-imagenet-full")
+    source = benchmark.open_source(data_root(root), benchmark.hierarchy())
     with progress(f"packing {data}") as report:
         folder = pack_source(source, out, size=size, workers=workers, progress=report)
     images = len(source.train) + len(source.test)

@@ -5,80 +5,51 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
 from rich.text import Text
-from tyro.conf import arg
 
 from polarbear.base.errors import PolarbearError, counted
 from polarbear.base.names import readable
 from polarbear.cli.shared.console import console, error_console
-from polarbear.report.build import Report, build_report
+from polarbear.cli.shared.options import Results, flag
+from polarbear.report.build import build_report
 from polarbear.report.options import Options
-from polarbear.report.read.groups import Runs
 from polarbear.report.read.runs import read_runs
-
-Folders = Annotated[
-    tuple[Path, ...],
-    arg(
-        metavar="RUNS…",
-        help="Run folders or result summaries, or folders above them.",
-        help_behavior_hint="",
-    ),
-]
-Out = Annotated[Path, arg(metavar="DIR", help="Where to write.")]
-Formats = Annotated[str, arg(metavar="LIST", help="Formats of the figures: pdf, svg, png.")]
-Tasks = Annotated[
-    str,
-    arg(
-        metavar="LIST",
-        help="Tasks to follow and to look after, such as 0,5,10.",
-        help_behavior_hint="(default: as in the paper)",
-    ),
-]
-Superclass = Annotated[
-    str | None,
-    arg(
-        metavar="NAME",
-        help="Superclass of the label river.",
-        help_behavior_hint="(default: the one with the most subclasses)",
-    ),
-]
-Compare = Annotated[
-    tuple[str, str] | None,
-    arg(
-        metavar="METHOD METHOD",
-        help="Two methods to show side by side.",
-        help_behavior_hint="(default: the two with the best scores, bounds aside)",
-    ),
-]
-Figures = Annotated[
-    str, arg(metavar="LIST", help="Figures to draw.", help_behavior_hint="(default: all)")
-]
-Paper = Annotated[
-    bool, arg(help="Draw the paper's own curves beside ours, dashed.", help_behavior_hint="")
-]
-Root = Annotated[
-    Path | None,
-    arg(
-        metavar="DIR",
-        help="Folder with the data, for images and labels.",
-        help_behavior_hint="(default: where the runs found them)",
-    ),
-]
 
 
 def report(
-    folders: Folders,
+    folders: Results,
     /,
     *,
-    out: Out = Path("report"),
-    formats: Formats = "pdf,svg,png",
-    tasks: Tasks = "",
-    superclass: Superclass = None,
-    compare: Compare = None,
-    figures: Figures = "",
-    paper: Paper = False,
-    root: Root = None,
+    out: Annotated[Path, flag("Where to write.", "DIR")] = Path("report"),
+    formats: Annotated[str, flag("Formats of the figures: pdf, svg, png.", "LIST")] = "pdf,svg,png",
+    tasks: Annotated[
+        str,
+        flag(
+            "Tasks to follow and to look after, such as 0,5,10.", "LIST", default="as in the paper"
+        ),
+    ] = "",
+    superclass: Annotated[
+        str | None,
+        flag("Superclass of the label river.", "NAME", default="the one with the most subclasses"),
+    ] = None,
+    compare: Annotated[
+        tuple[str, str] | None,
+        flag(
+            "Two methods to show side by side.",
+            "METHOD METHOD",
+            default="the two with the best scores, bounds aside",
+        ),
+    ] = None,
+    figures: Annotated[str, flag("Figures to draw.", "LIST", default="all")] = "",
+    paper: Annotated[bool, flag("Draw the paper's own curves beside ours, dashed.")] = False,
+    root: Annotated[
+        Path | None,
+        flag(
+            "Folder with the data, for images and labels.",
+            "DIR",
+            default="where the runs found them",
+        ),
+    ] = None,
 ) -> None:
     """Make figures, tables and a page from runs of one benchmark, finished or not."""
     began = time.perf_counter()
@@ -94,17 +65,13 @@ def report(
             jobs=min(4, os.cpu_count() or 1),
             say=lambda name: status.update(Text(readable(f"{name} done …"))),
         )
-    _print(console(), runs, made, time.perf_counter() - began)
-
-
-def _print(screen: Console, runs: Runs, made: Report, seconds: float) -> None:
+    seconds, screen = time.perf_counter() - began, console()
     groups = ", ".join(f"{group.title} ({group.count})" for group in runs.groups)
     screen.print(f"{runs.benchmark}, runs of {groups}", soft_wrap=True)
     kinds = [one.kind for one in made.made]
     screen.print(
         f"{counted(kinds.count('figure'), 'figure')} and {counted(kinds.count('table'), 'table')} "
-        f"in {made.folder} "
-        f"({seconds:.0f} s), listed in {made.folder / 'contents.md'}",
+        f"in {made.folder} ({seconds:.0f} s), listed in {made.folder / 'contents.md'}",
         soft_wrap=True,
     )
     for name, reason in made.left_out.items():

@@ -2,31 +2,28 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import Field, asdict, dataclass, field, fields, make_dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Suppress, arg
 
 from polarbear.base.errors import PolarbearError
 from polarbear.base.files import plain
-from polarbear.cli.shared.several_runs import (
-    Wanted,
-    refuse_failed,
-    say_failed,
-    say_finished,
-    train_all,
-)
-from polarbear.cli.shared.training import How, engine
+from polarbear.cli.shared.options import flag
+from polarbear.cli.shared.several_runs import say_finished, train_all
+from polarbear.cli.shared.training import How, Wanted, engine
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import find
-from polarbear.runs.folder import RunError, RunFolder
+from polarbear.runs.folder import RunFolder
+from polarbear.runs.guards import RunError
 from polarbear.runs.result import usual_folder
-from polarbear.settings.settings import Settings
+from polarbear.settings.settings import KINDS, Kind, Settings, limits
 
 if TYPE_CHECKING:
     from polarbear.engine.contract.method import Method
@@ -42,15 +39,8 @@ ABOUT = (
 class Flags(Settings):
     """Settings as flags; a preset's values are their defaults."""
 
-    method: Suppress[str]
-    options: Suppress[dict[str, Any]] = field(default_factory=dict)
-
     def __post_init__(self) -> None:
         """Leave it to Settings to refuse values: its errors are one line each."""
-
-    def settings(self, **changes: Any) -> Settings:
-        """Return the settings."""
-        return Settings(**{f.name: getattr(self, f.name) for f in fields(Settings)} | changes)
 
 
 @dataclass(frozen=True)
@@ -65,31 +55,22 @@ class Preset:
 class Where(How):
     """Preset, class orders and files."""
 
-    preset: Annotated[
-        str, arg(metavar="NAME", help="A preset, or a TOML file of your own like it.")
-    ] = "paper"
+    preset: Annotated[str, flag("A preset, or a TOML file of your own like it.", "NAME")] = "paper"
     orders: Annotated[
-        str | None,
-        arg(
-            metavar="LIST",
-            help="Several class orders, a run each: 0-9 or 0,3,5.",
-            help_behavior_hint="",
-        ),
+        str | None, flag("Several class orders, one run for each: 0-9 or 0,3,5.", "LIST")
     ] = None
     out: Annotated[
         Path | None,
-        arg(
-            metavar="DIR",
-            help="The run folder; with --orders, the folder for the run folders.",
-            help_behavior_hint="(default: runs/BENCHMARK/METHOD/order-N-seed-S)",
+        flag(
+            "The run folder; with --orders, the folder for the run folders.",
+            "DIR",
+            default="runs/BENCHMARK/METHOD/order-N-seed-S",
         ),
     ] = None
     threads: Annotated[
         int | None,
-        arg(
-            metavar="INT",
-            help="CPU threads of PyTorch.",
-            help_behavior_hint="(default: 1 for the network small on a CPU, else all)",
+        flag(
+            "CPU threads of PyTorch.", "INT", default="1 for the network small on a CPU, else all"
         ),
     ] = None
 
@@ -127,15 +108,8 @@ def run(words: Sequence[str]) -> None:
         folder = asked.folder(asked.settings.order)
         Wanted(str(folder), folder, asked.settings).train(asked.where)
         return
-    wanted: list[Wanted] = []
-    failed: list[str] = []
-    for order in asked.orders:
-        try:
-            wanted += _left_to_do(asked, order)
-        except PolarbearError as error:
-            failed.append(f"order {order}")
-            say_failed(f"order {order}", error)
-    refuse_failed([*failed, *train_all(wanted, asked.where)], len(asked.orders))
+    several = {f"order {order}": partial(_left_to_do, asked, order) for order in asked.orders}
+    train_all(several, asked.where)
 
 
 def _set_threads(asked: Asked) -> None:
@@ -149,8 +123,8 @@ def _set_threads(asked: Asked) -> None:
         torch.set_num_threads(threads)
 
 
-def _left_to_do(asked: Asked, order: int) -> Iterator[Wanted]:
-    """Return an order's run unless it is finished; one of other settings is refused."""
+def _left_to_do(asked: Asked, order: int) -> Wanted | None:
+    """Return an order's run, None if it is finished; one of other settings is refused."""
     settings, there = replace(asked.settings, order=order), RunFolder(asked.folder(order))
     begun = (there.path / "manifest.json").exists() and not there.left_empty()
     if begun and (others := _differing(there, settings)):
@@ -160,8 +134,8 @@ def _left_to_do(asked: Asked, order: int) -> Iterator[Wanted]:
         )
     if begun and there.finished:
         say_finished(there.path)
-    else:
-        yield Wanted(f"order {order}", there.path, settings, begun)
+        return None
+    return Wanted(f"order {order}", there.path, settings, begun)
 
 
 def _differing(there: RunFolder, settings: Settings) -> list[str]:
@@ -188,7 +162,7 @@ def parse(words: Sequence[str]) -> Asked:
 
 
 def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> Asked:
-    if _has(words, "--order") and _has(words, "--orders"):
+    if {"--order", "--orders"} <= {word.partition("=")[0] for word in words}:
         raise PolarbearError("--order or --orders, not both: --orders 0,3,5 takes single ones too")
     # The two flags that the others' defaults depend on come first.
     known = [word for word in words if word not in ("-h", "--help")]
@@ -196,37 +170,52 @@ def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> As
     defaults = settings_for(name, chosen.benchmark, chosen.preset)
     options = make_options(method, defaults.options) if method else None
     given = tyro.cli(
-        _arguments(Flags(**vars(defaults)), options),
+        _arguments(defaults, options),
         prog=f"polarbear run {name}",
         description=ABOUT,
         args=list(words),
     )
-    settings = given.settings.settings(options=asdict(given.options) if options else {})
-    return Asked(settings, given.run, _orders(settings, given.run.orders))
+    values = {f.name: getattr(getattr(given, f.metadata["kind"]), f.name) for f in fields(Settings)}
+    settings = Settings(**values | {"options": asdict(given.options) if options else {}})
+    return Asked(settings, given.command, _orders(settings, given.command.orders))
 
 
-def _has(words: Sequence[str], flag: str) -> bool:
-    return any(word.partition("=")[0] == flag for word in words)
-
-
-def _arguments(flags: Flags, options: Any) -> type[Any]:
-    """Make the class of all flags: of the run, of the settings, and the method's own."""
-    parts: list[tuple[str, Any, Any]] = [
-        # The settings' switches come in pairs: presets turn them on or off, and with --no-graph
-        # alone the help would say what it does not do.
-        ("run", FlagCreatePairsOff[OmitArgPrefixes[Where]], field(default=Where())),
-        ("settings", OmitArgPrefixes[Flags], field(default=flags)),
-    ]
+def _arguments(defaults: Settings, options: Any) -> type[Any]:
+    """Make the class of all flags: of the command, of the settings, and the method's own."""
+    # The settings' switches come in pairs: presets turn them on or off, and with --no-graph alone
+    # the help would say what it does not do.
+    where = FlagCreatePairsOff[OmitArgPrefixes[Where]]
+    parts: list[tuple[str, Any, Any]] = [("command", where, field(default=Where()))]
+    for kind in KINDS:
+        flags = _flags(kind)
+        default = field(default=flags(**defaults.to_dict()))
+        parts.append((kind, Annotated[flags, OmitArgPrefixes], default))
     if options is not None:
         parts.append(("options", type(options), field(default=options)))
     return make_dataclass("Arguments", parts, frozen=True)
 
 
+def _flags(kind: Kind) -> Any:
+    """Make the class of the flags that decide one thing; the others are there, and hidden."""
+
+    def hint(setting: "Field[Any]", default: str) -> str:
+        allowed = limits(setting).replace(",", "")  # where tyro would break the line
+        return f"({allowed}; default: {default})" if allowed else f"(default: {default})"
+
+    parts: list[tuple[str, Any, Any]] = []
+    types = get_type_hints(Settings)
+    for one in fields(Settings):
+        hidden = one.metadata["kind"] != kind or one.name in ("method", "options")
+        how = Suppress if hidden else arg(help_behavior_hint=partial(hint, one))
+        parts.append((one.name, Annotated[types[one.name], how], field(default=None)))
+    about = {"__doc__": KINDS[kind]}
+    return make_dataclass(kind, parts, bases=(Flags,), namespace=about, frozen=True)
+
+
 def _orders(settings: Settings, several: str | None) -> tuple[int, ...]:
     benchmark = find(settings.benchmark)
-    asked = (
-        [range(settings.order, settings.order + 1)] if several is None else parse_orders(several)
-    )
+    one = range(settings.order, settings.order + 1)
+    asked = [one] if several is None else parse_orders(several)
     for orders in asked:
         benchmark.schedule(orders[-1])  # before a list is made of them: there may be billions
     found = tuple(dict.fromkeys(chain(*asked)))
@@ -243,10 +232,10 @@ def parse_orders(text: str) -> list[range]:
     """
     found = []
     for part in text.split(","):
-        limits = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip())
-        if not limits:
+        ends = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip())
+        if not ends:
             raise PolarbearError(f"--orders {text!r} is no list of orders: write 0-9 or 0,3,5")
-        first, last = int(limits[1]), int(limits[2] or limits[1])
+        first, last = int(ends[1]), int(ends[2] or ends[1])
         if last < first:
             raise PolarbearError(f"--orders {text!r}: write the lower order first, as in 0-9")
         found.append(range(first, last + 1))

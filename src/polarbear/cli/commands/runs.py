@@ -1,27 +1,28 @@
 """``polarbear runs``: the run folders below a folder and how far they are."""
 
 import logging
-import math
 from pathlib import Path
 from typing import Annotated, Any
-
-from tyro.conf import arg
 
 from polarbear.base.errors import PolarbearError
 from polarbear.base.names import one_line, readable
 from polarbear.cli.shared.console import console, plain_table, print_json, share
-from polarbear.cli.shared.options import Json
+from polarbear.cli.shared.options import Json, flag
 from polarbear.report.read.runs import read_run
 from polarbear.runs.folder import RunFolder, find_runs
 
 log = logging.getLogger("polarbear")
 
-Dir = Annotated[Path, arg(metavar="DIR", help="Where to look, as deep as it goes.")]
 WIDE = 1000
 UNKNOWN = dict.fromkeys(("method", "benchmark", "order", "seed", "done", "tasks", "score"))
 
 
-def runs(folder: Dir = Path("runs"), /, *, json: Json = False) -> None:
+def runs(
+    folder: Annotated[Path, flag("Where to look, as deep as it goes.", "DIR")] = Path("runs"),
+    /,
+    *,
+    json: Json = False,
+) -> None:
     """List the run folders below a folder: what they were asked, how far they are, the last R_j."""
     if not folder.is_dir():
         raise PolarbearError(f"there is no folder {folder}: `polarbear run METHOD` makes one")
@@ -40,7 +41,17 @@ def _print(lines: list[dict[str, Any]], folder: Path) -> None:
     table = plain_table("method", "benchmark", "order", "seed", "tasks", "R_j", "state", "run")
     table.columns[-1].justify = "left"
     for line in lines:
-        table.add_row(*_cells(line, folder))
+        asked = ["–"] * 6
+        if line["state"] != "unreadable":
+            asked = [
+                readable(line["method"]),
+                readable(Path(line["benchmark"]).name),  # one's own is the path of its folder
+                str(line["order"]),
+                str(line["seed"]),
+                f"{line['done']}/{line['tasks']}",
+                share(line["score"]),
+            ]
+        table.add_row(*asked, line["state"], str(Path(line["path"]).relative_to(folder)))
     screen = console()
     screen.width = WIDE  # a narrow one breaks the lines itself, so that folders can be copied
     screen.print(table)
@@ -65,19 +76,3 @@ def _line(found: RunFolder) -> dict[str, Any]:
         "state": "finished" if run.finished else "unfinished",
         "problem": None,
     }
-
-
-def _cells(line: dict[str, Any], folder: Path) -> tuple[str, ...]:
-    path = str(Path(line["path"]).relative_to(folder))
-    if line["state"] == "unreadable":
-        return (*["–"] * 6, line["state"], path)
-    return (
-        readable(line["method"]),
-        readable(Path(line["benchmark"]).name),  # one's own is the path of its folder
-        str(line["order"]),
-        str(line["seed"]),
-        f"{line['done']}/{line['tasks']}",
-        share(math.nan if line["score"] is None else line["score"]),
-        line["state"],
-        path,
-    )

@@ -6,14 +6,12 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 from rich.console import Console
-from tyro.conf import arg
 
-from polarbear.base.arrays import Floats
 from polarbear.base.errors import PredictionError
 from polarbear.base.guarded import naming
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console, print_json, share
-from polarbear.cli.shared.options import Json, Root
+from polarbear.cli.shared.options import Json, Root, flag
 from polarbear.cli.shared.outcome import legend, outcome_table
 from polarbear.named.registry import find, load
 from polarbear.score.evaluate import Evaluator
@@ -22,82 +20,60 @@ from polarbear.score.table import ScoreTable
 
 Value = TypeVar("Value", str, int)
 
-File = Annotated[
-    Path,
-    arg(
-        metavar="PREDICTIONS",
-        help="A .npz file with an array after_<j> a task, as save_predictions writes it.",
-        help_behavior_hint="",
-    ),
-]
-Name = Annotated[
-    str | None,
-    arg(metavar="NAME", help="The benchmark.", help_behavior_hint="(default: as the file says)"),
-]
-Order = Annotated[
-    int | None,
-    arg(metavar="INT", help="Its class order.", help_behavior_hint="(default: as the file says)"),
-]
-Split = Annotated[
-    str | None,
-    arg(
-        metavar="{test,post_valid}",
-        help="Which images the predictions are for.",
-        help_behavior_hint="(default: as the file says, else test)",
-    ),
-]
-Threshold = Annotated[
-    float | None,
-    arg(
-        metavar="T",
-        help="Labels with a score above it count as predicted, where the file has scores.",
-        help_behavior_hint="",
-    ),
-]
-ByTask = Annotated[
-    bool,
-    arg(help="Print R_jk as well: after task j, on the images of task k.", help_behavior_hint=""),
-]
-
 
 def score(
-    predictions: File,
+    predictions: Annotated[
+        Path,
+        flag(
+            "A .npz file with an array after_<j> for each task, as save_predictions writes it.",
+            "PREDICTIONS",
+        ),
+    ],
     /,
     *,
-    benchmark: Name = None,
-    order: Order = None,
+    benchmark: Annotated[
+        str | None, flag("The benchmark.", "NAME", default="as the file says")
+    ] = None,
+    order: Annotated[
+        int | None, flag("Its class order.", "INT", default="as the file says")
+    ] = None,
     root: Root = None,
-    split: Split = None,
-    threshold: Threshold = None,
-    table: ByTask = False,
+    split: Annotated[
+        str | None,
+        flag(
+            "Which images the predictions are for.",
+            "{test,post_valid}",
+            default="as the file says, else test",
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        flag("Labels with a score above it count as predicted, where the file has scores.", "T"),
+    ] = None,
+    table: Annotated[
+        bool, flag("Print R_jk as well: after task j, on the images of task k.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Score predictions made elsewhere with the official metrics."""
     file = read_predictions(predictions)
     with naming(file.path, "predictions", PredictionError):
         found = _id(file.benchmark)
-    name = find(_agreed(file, "benchmark", _id(benchmark), found)).id
+    name = _agreed(file, "benchmark", _id(benchmark), found)
     stream = load(name, _agreed(file, "order", order, file.order), root)
     chosen = _agreed(file, "split", split, file.split, "test")
     with naming(file.path, "predictions", PredictionError):
-        scores = score_file(file, stream, chosen, threshold)
+        file.refuse_gaps(len(stream))
+        evaluator = Evaluator(stream, chosen)
+        for after in file.tasks:
+            named = file.named(evaluator.view(after), after, threshold=threshold)
+            evaluator.add(after, named)
+    scores = evaluator.table  # NaN after the file's last task
     if json:
         forgetting = [None if np.isnan(x) else x for x in scores.forgetting.tolist()]
         print_json(json_format.loads(scores.to_json()) | {"forgetting": forgetting})
     else:
         _print(console(), scores, stream, len(file.tasks), by_task=table)
-
-
-def score_file(
-    file: Predictions, stream: Stream, split: str = "test", threshold: float | None = None
-) -> ScoreTable:
-    """Return the table of scores of a file of predictions, NaN after its last task."""
-    file.refuse_gaps(len(stream))
-    evaluator = Evaluator(stream, split)
-    for after in file.tasks:
-        named = file.named(evaluator.view(after), after, threshold=threshold)
-        evaluator.add(after, named)
-    return evaluator.table
 
 
 def _id(name: str | None) -> str | None:
@@ -134,14 +110,10 @@ def _print(
     screen.print(f", forgetting at the end: {share(float(scores.forgetting[tasks - 1]))}\n")
     screen.print(legend(), style="dim")
     if by_task:
-        _print_triangle(screen, scores.r_jk[:tasks, :tasks])
-
-
-def _print_triangle(screen: Console, r_jk: Floats) -> None:
-    """Print R_jk in hundredths, one line a task j, whole even where the screen is narrower."""
-    screen.print("\nR_jk in hundredths: after task j (line) on the images of task k (column)")
-    tasks = range(len(r_jk))
-    screen.print(" j\\k" + "".join(f"{k:4}" for k in tasks), soft_wrap=True, style="bold")
-    for j in tasks:
-        cells = (share(100 * float(r_jk[j, k]), 0) for k in range(j + 1))
-        screen.print(f"{j:4}" + "".join(f"{cell:>4}" for cell in cells), soft_wrap=True)
+        # Whole even where the screen is narrower.
+        screen.print("\nR_jk in hundredths: after task j (line) on the images of task k (column)")
+        head = " j\\k" + "".join(f"{k:4}" for k in range(tasks))
+        screen.print(head, soft_wrap=True, style="bold")
+        for j in range(tasks):
+            cells = (share(100 * float(scores.r_jk[j, k]), 0) for k in range(j + 1))
+            screen.print(f"{j:4}" + "".join(f"{cell:>4}" for cell in cells), soft_wrap=True)

@@ -1,12 +1,10 @@
 """``polarbear summarise``: finished runs as small files to keep."""
 
 import logging
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeVar
-
-from tyro.conf import arg
+from typing import Annotated, Any
 
 from polarbear.base.errors import DataError, PolarbearError
 from polarbear.base.files import plain, write_json
@@ -14,96 +12,77 @@ from polarbear.base.guarded import undamaged
 from polarbear.base.names import one_line
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console
-from polarbear.cli.shared.options import Root
+from polarbear.cli.shared.options import Root, flag
 from polarbear.named.registry import load
 from polarbear.report.read.runs import read_run
 from polarbear.runs.folder import RunFolder, find_runs
-from polarbear.runs.result_file import kept_scores, result_path, summarise
+from polarbear.runs.result_file import kept_scores, result_path
+from polarbear.runs.result_file import summarise as summary_of
 
 log = logging.getLogger("polarbear")
 
-Read = TypeVar("Read")
 
-Runs = Annotated[Path, arg(metavar="DIR", help="A folder with finished runs, as deep as it goes.")]
-Out = Annotated[Path, arg(metavar="DIR", help="Where the summaries go.")]
-Overwrite = Annotated[
-    bool, arg(help="Write over files that hold another run's scores.", help_behavior_hint="")
-]
-
-
-def summarise_runs(
-    folder: Runs,
+def summarise(
+    folder: Annotated[Path, flag("A folder with finished runs, as deep as it goes.", "DIR")],
     /,
     *,
-    out: Out = Path("results"),
+    out: Annotated[Path, flag("Where the summaries go.", "DIR")] = Path("results"),
     root: Root = None,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, flag("Write over files that hold another run's scores.")] = False,
 ) -> None:
     """Write results/BENCHMARK/METHOD/order-N.json for every finished run below a folder.
 
     Nothing is written where two runs would share a file, or a file holds another run's scores.
     """
     places = _places(folder, out)
-    if not overwrite:
-        _refuse_other_runs(places)
-    written = [path for path, found in places.items() if _write(path, found, root)]
-    if not written:
-        raise PolarbearError(f"there is no whole finished run in {folder}")
-
-
-def _places(folder: Path, out: Path) -> dict[Path, RunFolder]:
-    """Return the finished runs by the file each will have, which must be its own."""
-    places: dict[Path, RunFolder] = {}
-    for found in find_runs(folder):
-        if not found.finished:
-            console().print(f"{found.path}: not finished, left out", soft_wrap=True)
-            continue
-        run = _read(found, partial(read_run, found.path))
-        if run is None:
-            continue
-        path = result_path(out, run.settings)
-        if path in places:
+    for path, (found, *others) in places.items():
+        if others:
             raise PolarbearError(
-                f"{places[path].path} and {found.path} would both be {path}: summarise one at a "
-                "time, each into an --out of its own"
+                f"{found.path} and {others[0].path} would both be {path}: summarise one at a time, "
+                "each into an --out of its own"
             )
-        places[path] = found
-    return places
-
-
-def _refuse_other_runs(places: Mapping[Path, RunFolder]) -> None:
-    for path, found in places.items():
-        if path.exists() and kept_scores(path) != plain(found.table().r):
+        if not overwrite and path.exists() and kept_scores(path) != plain(found.table().r):
             raise PolarbearError(
                 f"{path} has other scores than {found.path}: give another --out, or --overwrite "
                 "to replace it"
             )
+    summaries: dict[Path, dict[str, Any]] = {}
+    for path, (found,) in places.items():
+        with _left_out_if_damaged(found):
+            summaries[path] = summary_of(found, _stream(found, root))
+        if path in summaries:
+            write_json(path, summaries[path])
+            console().print(f"{path}", soft_wrap=True)
+    if not summaries:
+        raise PolarbearError(f"there is no whole finished run in {folder}")
 
 
-def _write(path: Path, found: RunFolder, root: Path | None) -> bool:
-    summary = _read(found, lambda: summarise(found, _stream(found, root)))
-    if summary is None:
-        return False
-    write_json(path, summary)
-    console().print(f"{path}", soft_wrap=True)
-    return True
+def _places(folder: Path, out: Path) -> dict[Path, list[RunFolder]]:
+    """Return the finished runs by the file each would have."""
+    places: dict[Path, list[RunFolder]] = {}
+    for found in find_runs(folder):
+        if not found.finished:
+            console().print(f"{found.path}: not finished, left out", soft_wrap=True)
+            continue
+        with _left_out_if_damaged(found):
+            path = result_path(out, read_run(found.path).settings)
+            places.setdefault(path, []).append(found)
+    return places
 
 
-def _read(found: RunFolder, read: Callable[[], Read]) -> Read | None:
-    """Return what is read of a run; a damaged one is left out, and said to be."""
+@contextmanager
+def _left_out_if_damaged(found: RunFolder) -> Iterator[None]:
     try:
         with undamaged(found.path):
-            return read()
+            yield
     except PolarbearError as error:
         log.warning("left out: %s", one_line(str(error)))
-        return None
 
 
 def _stream(found: RunFolder, root: Path | None) -> Stream | None:
     """Return the run's data, for the score of the likeliest class; None where they are absent."""
     manifest = found.manifest()
-    settings = manifest["settings"]
-    joint = len(manifest["classes"]) == 1
+    settings, joint = manifest["settings"], len(manifest["classes"]) == 1
     place = root if root is not None else manifest["root"]
     try:
         stream = load(settings["benchmark"], settings["order"], place, joint=joint)

@@ -90,10 +90,10 @@ def count(number: int | None) -> str:
     return "–" if number is None else f"{number:,}"
 
 
-def share(number: float, digits: int = 3) -> str:
+def share(number: float | None, digits: int = 3) -> str:
     """Write a score, or a dash where there is none.
 
-    >>> share(0.61499), share(float("nan"))
-    ('0.615', '–')
+    >>> share(0.61499), share(float("nan")), share(None)
+    ('0.615', '–', '–')
     """
-    return "–" if math.isnan(number) else f"{number:.{digits}f}"
+    return "–" if number is None or math.isnan(number) else f"{number:.{digits}f}"

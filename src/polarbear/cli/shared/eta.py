@@ -71,7 +71,7 @@ class Pace:
 
     @property
     def speed(self) -> float:
-        """Images a second over the last seconds, NaN at first."""
+        """Images per second over the last seconds, NaN at first."""
         return _per_second(self.late[0], self.late[-1]) if self.late else math.nan
 
     def left(self, total: int) -> float:

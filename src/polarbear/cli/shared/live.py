@@ -5,16 +5,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from polarbear.base.arrays import Bools
 from polarbear.cli.shared.console import error_console, share
 from polarbear.cli.shared.eta import Pace, Workload
 from polarbear.cli.shared.progress import clock
-from polarbear.score.decide import RawScores
+from polarbear.runs.sinks import Silent
 from polarbear.score.record import EpochRecord, ScoreRecord
 
 if TYPE_CHECKING:
@@ -22,18 +21,6 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 30.0
 SECONDS_BETWEEN_LOOKS = 0.1  # a step on a GPU takes less than drawing a line does
-
-
-class Display(Protocol):
-    """Where a watcher writes."""
-
-    def show(self, place: str, numbers: str, done: int, total: int) -> None:
-        """Show where a run stands."""
-        ...
-
-    def say(self, line: str) -> None:
-        """Write a line that stays."""
-        ...
 
 
 class Bar:
@@ -71,10 +58,10 @@ class Lines:
         self.screen.print(line, soft_wrap=True)
 
 
-class Watch:
+class Watch(Silent):
     """Recorder and ``on_step`` of a run: shows task, epoch, rate, score, speed and time left."""
 
-    def __init__(self, display: Display) -> None:
+    def __init__(self, display: Bar | Lines) -> None:
         """Wait for the first step."""
         self.display, self.pace = display, Pace()
         self.workload: Workload | None = None
@@ -93,7 +80,12 @@ class Watch:
         epochs = trainer.settings.epochs_of(progress.task)
         epoch = min(progress.epoch + 1, epochs)
         place = f"task {progress.task} (0–{trainer.tasks - 1}) epoch {epoch}/{epochs}"
-        self.display.show(place, self._numbers(trainer.rate, total), done, total)
+        numbers = [f"rate {trainer.rate:g}", f"valid {share(self.valid)}"]
+        if not math.isnan(speed := self.pace.speed):
+            numbers.append(f"{speed:,.0f} images/s")
+        if not math.isnan(left := self.pace.left(total)):
+            numbers.append(f"{clock(left)} left")
+        self.display.show(place, ", ".join(numbers), done, total)
 
     def epoch(self, record: EpochRecord) -> None:
         """Remember the validation score."""
@@ -105,18 +97,6 @@ class Watch:
         if record.split == "test":
             after = record.after
             self.display.say(f"after task {after}: R_{after} = {share(record.r)}")
-
-    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
-        """Leave predictions to the run folder."""
-
-    def _numbers(self, rate: float, total: int) -> str:
-        speed, left = self.pace.speed, self.pace.left(total)
-        parts = [f"rate {rate:g}", f"valid {share(self.valid)}"]
-        if not math.isnan(speed):
-            parts.append(f"{speed:,.0f} images/s")
-        if not math.isnan(left):
-            parts.append(f"{clock(left)} left")
-        return ", ".join(parts)
 
 
 @contextmanager

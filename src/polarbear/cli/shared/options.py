@@ -1,16 +1,28 @@
-"""Options that several commands share, with one help text each."""
+"""Flags: how they are shown, and those that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import arg
 
+
+def flag(says: str, metavar: str | None = None, *, default: str = "") -> object:
+    """Return how ``--help`` shows a flag; ``default`` says what happens where None is given.
+
+    That a flag is not given, or a switch is off, goes without saying.
+    """
+
+    def hint(found: str) -> str:
+        shown = default or found
+        return "" if shown in ("", "None", "False") else f"(default: {shown})"
+
+    return arg(metavar=metavar, help=says, help_behavior_hint=hint)
+
+
 Root = Annotated[
-    Path | None,
-    arg(
-        metavar="DIR",
-        help="Folder with the data.",
-        help_behavior_hint="(default: $POLARBEAR_DATA, else data)",
-    ),
+    Path | None, flag("Folder with the data.", "DIR", default="$POLARBEAR_DATA, else data")
 ]
-Json = Annotated[bool, arg(help="Print JSON, for programs.", help_behavior_hint="")]
+Json = Annotated[bool, flag("Print JSON, for programs.")]
+Results = Annotated[
+    tuple[Path, ...], flag("Run folders or result summaries, or folders above them.", "RUNS…")
+]

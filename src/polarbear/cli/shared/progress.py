@@ -9,13 +9,13 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
 
 from polarbear.cli.shared.console import error_console
+from polarbear.cli.shared.eta import Pace
 
 Report = Callable[[int, int | None], None]
 
@@ -26,47 +26,37 @@ SECONDS_BETWEEN_LINES = 5.0
 def progress(what: str, *, in_bytes: bool = False) -> Iterator[Report]:
     """Return a function to call with (done, in all, or None if unknown)."""
     if error_console().is_terminal:
-        with _bar(in_bytes) as bar:
+        done = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
+        columns = (TextColumn("{task.description}"), BarColumn(), *done, TimeRemainingColumn())
+        with Progress(*columns, console=error_console()) as bar:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
     else:
         yield _Lines(what, in_bytes)
 
 
-def _bar(in_bytes: bool) -> Progress:
-    done: tuple[ProgressColumn, ...] = (MofNCompleteColumn(),)
-    if in_bytes:
-        done = (DownloadColumn(), TransferSpeedColumn())
-    columns = (TextColumn("{task.description}"), BarColumn(), *done, TimeRemainingColumn())
-    return Progress(*columns, console=error_console())
-
-
 class _Lines:
     """Writes how far the work is, at the end and every few seconds before."""
 
     def __init__(self, what: str, in_bytes: bool) -> None:
-        self.what = what
-        self.in_bytes = in_bytes
-        self.first: tuple[float, int] | None = None
-        self.written = time.monotonic()
+        self.what, self.in_bytes = what, in_bytes
+        self.pace, self.written = Pace(), time.monotonic()
 
     def __call__(self, done: int, total: int | None) -> None:
         now = time.monotonic()
-        began, at_first = self.first = self.first or (now, done)
+        self.pace.update(now, done)
         if done != total and now - self.written < SECONDS_BETWEEN_LINES:
             return
         self.written = now
-        speed = (done - at_first) / max(now - began, 1e-9)
-        left = ""
-        if total is not None and speed > 0 and done < total:
-            left = f", about {clock((total - done) / speed)} left"
-        error_console().print(f"{self.what}: {self._amount(done, total)}{left}", soft_wrap=True)
+        text = f"{self.what}: {self._shown(done)}"
+        if total:
+            text += f" of {self._shown(total)}"
+            left = self.pace.left(total)
+            text += f", about {clock(left)} left" if left > 0 else ""  # it may be nan
+        error_console().print(text, soft_wrap=True)
 
-    def _amount(self, done: int, total: int | None) -> str:
-        def shown(number: int) -> str:
-            return f"{number / 1e6:,.1f} MB" if self.in_bytes else f"{number:,}"
-
-        return shown(done) + (f" of {shown(total)}" if total else "")
+    def _shown(self, number: int) -> str:
+        return f"{number / 1e6:,.1f} MB" if self.in_bytes else f"{number:,}"
 
 
 def clock(seconds: float) -> str:

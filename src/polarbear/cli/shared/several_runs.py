@@ -4,42 +4,41 @@ One that fails does not stop the others.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polarbear.base.errors import PolarbearError, counted
 from polarbear.base.interrupt import STOPPED
-from polarbear.cli.shared.console import error_console, said
-from polarbear.cli.shared.fleet_lines import TaskLines, print_outcomes
-from polarbear.cli.shared.training import How, advice, engine, learn, sinks
+from polarbear.cli.shared.console import console, error_console, plain_table, said, share
+from polarbear.cli.shared.training import How, Wanted, advice
+from polarbear.runs.folder import RunFolder
+from polarbear.runs.sinks import Silent
+from polarbear.score.record import ScoreRecord
 from polarbear.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from polarbear.launch.fleet import Job
+    from polarbear.launch.fleet import Job, Outcome
 
 log = logging.getLogger("polarbear")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A run to begin or, if its folder holds the first part of it, to go on with."""
+class TaskLines(Silent):
+    """Writes a line after each task of a run."""
 
     name: str
-    folder: Path
-    settings: Settings
-    begun: bool = False
 
-    def train(self, how: How) -> None:
-        """Train it alone."""
-        session = engine()
-        go = partial(session.run, self.settings)
-        if self.begun:
-            go = session.resume
-        learn(partial(go, self.folder), self.folder, self.settings, how)
+    def scores(self, record: ScoreRecord) -> None:
+        """Say R_j."""
+        if record.split == "test":
+            line = f"{self.name}: task {record.after}, R_j {share(record.r)}"
+            error_console().print(line, soft_wrap=True)
 
 
 def say_finished(folder: Path) -> None:
@@ -47,27 +46,39 @@ def say_finished(folder: Path) -> None:
     error_console().print(f"{folder} is finished: skipped", soft_wrap=True)
 
 
-def say_failed(name: str, error: Exception) -> None:
-    """Report a failed run."""
-    if not isinstance(error, (PolarbearError, OSError)):
-        log.error("%s failed", name, exc_info=error)
-        return
-    error_console().print(f"{name} failed: {said(error)}", style="red", soft_wrap=True)
+def train_all(asked: Mapping[str, Callable[[], Wanted | None]], how: How) -> None:
+    """Train what is found by each name, if anything; a failure is reported at once and at the end.
 
+    Whatever goes wrong in training fails that run; in finding it, what is not our error is a bug.
+    """
+    wanted: list[Wanted] = []
+    failed: list[str] = []
 
-def train_all(wanted: Sequence[Wanted], how: How) -> list[str]:
-    """Train all; returns the names of those that failed, each reported when it did."""
+    def fail(name: str, error: Exception) -> None:
+        failed.append(name)
+        if isinstance(error, (PolarbearError, OSError)):
+            error_console().print(f"{name} failed: {said(error)}", style="red", soft_wrap=True)
+        else:
+            log.error("%s failed", name, exc_info=error)
+
+    for name, find in asked.items():
+        try:
+            found = find()
+            wanted += [found] if found else []
+        except PolarbearError as error:
+            fail(name, error)
     together = [one for one in wanted if _fits_a_fleet(one)]
-    if len(together) < 2:
-        together = []
-    alone = [one for one in wanted if one not in together]
-    return [*_side_by_side(together, how), *_one_by_one(alone, how)]
-
-
-def refuse_failed(failed: Sequence[str], of: int) -> None:
-    """End with an error if any of several runs failed."""
+    if len(together) > 1:
+        failed += _side_by_side(together, how)
+        wanted = [one for one in wanted if one not in together]
+    for one in wanted:
+        try:
+            one.train(how)
+        except Exception as error:
+            fail(one.name, error)
     if failed:
-        raise PolarbearError(f"{len(failed)} of {counted(of, 'run')} failed: {', '.join(failed)}")
+        names = ", ".join(failed)
+        raise PolarbearError(f"{len(failed)} of {counted(len(asked), 'run')} failed: {names}")
 
 
 def on_gpu(settings: Settings) -> bool:
@@ -84,21 +95,8 @@ def _fits_a_fleet(one: Wanted) -> bool:
         return False
 
 
-def _one_by_one(wanted: Sequence[Wanted], how: How) -> list[str]:
-    failed = []
-    for one in wanted:
-        try:
-            one.train(how)
-        except Exception as error:
-            failed.append(one.name)
-            say_failed(one.name, error)
-    return failed
-
-
 def _side_by_side(wanted: Sequence[Wanted], how: How) -> list[str]:
-    """Train as many at a time as the engine sees fit."""
-    if not wanted:
-        return []
+    """Train as many at a time as the engine sees fit; returns the names of those that failed."""
     from polarbear.launch.fleet import run_fleet
 
     with ExitStack() as stack:
@@ -120,7 +118,7 @@ def _job(one: Wanted, how: How, stack: ExitStack) -> "Job":
     from polarbear.launch.fleet import Job
     from polarbear.launch.prepare import begin, reopen
 
-    kept = [stack.enter_context(sink) for sink in sinks(one.folder, one.settings, how)]
+    kept = [stack.enter_context(sink) for sink in how.sinks(one.folder, one.settings)]
     lines = TaskLines(f"{one.settings.method} order {one.settings.order}")
     prepare = reopen if one.begun else partial(begin, one.settings)
     return Job(
@@ -128,3 +126,20 @@ def _job(one: Wanted, how: How, stack: ExitStack) -> "Job":
         lambda shared: prepare(one.folder, root=how.root, shared=shared),
         {"recorders": (lines, *kept)},
     )
+
+
+def print_outcomes(outcomes: "Mapping[str, Outcome]") -> None:
+    """Print how each run ended."""
+    table = plain_table("run", "state", "R_j after the last task")
+    for name, outcome in outcomes.items():
+        state = "finished" if outcome.finished else "stopped"
+        last = "–"
+        if outcome.error is not None:
+            state = f"failed: {outcome.error}"
+        elif outcome.finished:
+            # A run that was asked for fewer tasks has no score at the end.
+            scores = RunFolder(Path(name)).table().r
+            done = scores[~np.isnan(scores)]
+            last = share(float(done[-1]) if done.size else np.nan)
+        table.add_row(name, state, last)
+    console().print(table)

@@ -1,20 +1,20 @@
-"""What ``polarbear run`` and ``polarbear resume`` share: options, sinks, progress, the outcome."""
+"""What ``polarbear run`` and ``polarbear resume`` share: a run, and how it is trained."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
-from tyro.conf import arg
 
 from polarbear.base.errors import PolarbearError, install_line
 from polarbear.base.interrupt import STOPPED
 from polarbear.cli.shared.console import console
 from polarbear.cli.shared.live import watch
-from polarbear.cli.shared.options import Root
+from polarbear.cli.shared.options import Root, flag
 from polarbear.cli.shared.outcome import print_outcome
 from polarbear.methods.catalogue import METHODS
 from polarbear.runs.folder import RunFolder
@@ -29,17 +29,10 @@ class How:
     """What does not change a run's scores."""
 
     root: Root = None
-    tensorboard: Annotated[
-        bool,
-        arg(help="Write TensorBoard's files into the run folder too.", help_behavior_hint=""),
-    ] = False
-    mlflow: Annotated[
-        str | None,
-        arg(metavar="URI", help="Send scores to this MLflow server too.", help_behavior_hint=""),
-    ] = None
+    tensorboard: Annotated[bool, flag("Write TensorBoard's files into the run folder too.")] = False
+    mlflow: Annotated[str | None, flag("Send scores to this MLflow server too.", "URI")] = None
     save_every: Annotated[
-        float,
-        arg(metavar="SECONDS", help="A checkpoint that often, and after each task."),
+        float, flag("A checkpoint that often, and after each task.", "SECONDS")
     ] = 60.0
 
     def __post_init__(self) -> None:
@@ -47,37 +40,65 @@ class How:
         if not self.save_every >= 0:
             raise PolarbearError(f"--save-every must be at least 0, not {self.save_every}")
 
+    def sinks(
+        self, folder: Path, settings: Settings
+    ) -> Iterator["AbstractContextManager[Recorder]"]:
+        """Return the sinks that were asked for, each to be entered."""
+        from polarbear.runs.sinks import MLflowSink, TensorBoardSink
+
+        if self.tensorboard:
+            yield TensorBoardSink(folder / "tensorboard", settings)
+        if self.mlflow:
+            yield MLflowSink(self.mlflow, settings, folder=folder)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A run to begin or, if its folder holds the first part of it, to resume."""
+
+    name: str
+    folder: Path
+    settings: Settings
+    begun: bool = False
+
+    def train(self, how: How) -> None:
+        """Train it alone, show progress and print what came out."""
+        session = engine()
+        go = session.resume if self.begun else partial(session.run, self.settings)
+        with ExitStack() as stack:
+            sinks = how.sinks(self.folder, self.settings)
+            recorders = [stack.enter_context(sink) for sink in sinks]
+            display = stack.enter_context(watch())
+            try:
+                ended = go(
+                    self.folder,
+                    recorders=(display, *recorders),
+                    on_step=display,
+                    root=how.root,
+                    save_every=how.save_every,
+                )
+            except Exception as error:
+                if hint := advice(self.settings.method, error):
+                    error.add_note(hint)  # the traceback ends with it
+                raise
+            if not ended:
+                raise SystemExit(STOPPED)
+        screen = console()
+        title = f" on {self.settings.benchmark}, order {self.settings.order}\n"
+        screen.print(Text(self.settings.method, "bold") + Text(title, "none"))
+        print_outcome(screen, RunFolder.open(self.folder))
+        screen.print(f"\nThe run is in {self.folder}", soft_wrap=True)
+
 
 def engine() -> ModuleType:
-    """Return the engine's ``session`` module; without PyTorch, say what to install."""
+    """Return the engine's ``runner`` module; without PyTorch, say what to install."""
     try:
-        from polarbear.launch import runner as session
+        from polarbear.launch import runner
     except ModuleNotFoundError as error:
         if error.name in ("torch", "safetensors"):
             raise PolarbearError(f"learning needs {error.name}: {install_line('torch')}") from error
         raise
-    return session
-
-
-def learn(go: Callable[..., bool], folder: Path, settings: Settings, how: How) -> None:
-    """Call the engine's ``run`` or ``resume``, show progress and print what came out."""
-    with ExitStack() as stack:
-        recorders = [stack.enter_context(sink) for sink in sinks(folder, settings, how)]
-        display = stack.enter_context(watch())
-        common: dict[str, Any] = {"root": how.root, "save_every": how.save_every}
-        try:
-            ended = go(recorders=(display, *recorders), on_step=display, **common)
-        except Exception as error:
-            if hint := advice(settings.method, error):
-                error.add_note(hint)  # the traceback ends with it
-            raise
-        if not ended:
-            raise SystemExit(STOPPED)
-    screen = console()
-    title = f" on {settings.benchmark}, order {settings.order}\n"
-    screen.print(Text(settings.method, "bold") + Text(title, "none"))
-    print_outcome(screen, RunFolder.open(folder))
-    screen.print(f"\nThe run is in {folder}", soft_wrap=True)
+    return runner
 
 
 def advice(method: str, error: Exception) -> str | None:
@@ -86,15 +107,3 @@ def advice(method: str, error: Exception) -> str | None:
         return None
     call = f"from polarbear.learn import check_learner; check_learner({method!r})"
     return f'`python -c "{call}"` says more of {method}'
-
-
-def sinks(
-    folder: Path, settings: Settings, how: How
-) -> Iterator["AbstractContextManager[Recorder]"]:
-    """Return the sinks that were asked for, each to be entered."""
-    from polarbear.runs.sinks import MLflowSink, TensorBoardSink
-
-    if how.tensorboard:
-        yield TensorBoardSink(folder / "tensorboard", settings)
-    if how.mlflow:
-        yield MLflowSink(how.mlflow, settings, folder=folder)

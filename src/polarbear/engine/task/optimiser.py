@@ -119,7 +119,8 @@ def _groups(method: Method, all_given: list[dict[str, Any]]) -> list[dict[str, A
             groups.append(group)
     if not groups:
         raise PolarbearError(
-            f"{type(method).__name__}.parameter_groups() has no trainable parameter: nothing would be learnt"
+            f"{type(method).__name__}.parameter_groups() has no trainable parameter: nothing "
+            "would be learnt"
         )
     places = [id(parameter) for group in groups for parameter in group["params"]]
     there = {id(parameter) for parameter in (*method.model.parameters(), *method.parameters())}
@@ -131,7 +132,8 @@ def _groups(method: Method, all_given: list[dict[str, Any]]) -> list[dict[str, A
         )
     if len(set(places)) < len(places):
         raise PolarbearError(
-            f"{type(method).__name__}.parameter_groups() has a parameter twice: each belongs to one group"
+            f"{type(method).__name__}.parameter_groups() has a parameter twice: each belongs "
+            "to one group"
         )
     return groups
 

@@ -1,8 +1,0 @@
-"""``python -m polarbear.cli``."""
-
-import sys
-
-from polarbear.cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())
