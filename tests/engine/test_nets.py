@@ -225,8 +225,8 @@ def test_side_says_what_images_a_network_is_tried_on() -> None:
     [
         ("resnet23", UnknownNameError, r"unknown network 'resnet23': did you mean 'resnet"),
         ("timm.create_model", UnknownNameError, r"Valid: package\.module:factory, resnet18"),
-        ("my_nets:", UnknownNameError, r"package\.module:factory"),
-        ("no_such:net", PolarbearError, r"cannot import 'no_such' .*PYTHONPATH"),
+        ("my_nets:", PolarbearError, r"is no dotted path: write package\.module:factory"),
+        ("no_such:net", PolarbearError, r"there is no module 'no_such', .*PYTHONPATH"),
         ("my_nets:Onw", UnknownNameError, r"factory in my_nets 'Onw': did you mean 'Own'"),
         ("my_nets:number", PolarbearError, r"is 3: a function without arguments is needed"),
         (

@@ -1,15 +1,12 @@
 """The classes of methods, found by name, by path, or handed over."""
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import fields
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from polarbear.base.errors import PolarbearError, install_line, unknown_name
+from polarbear.base.dotted import find_dotted
+from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.methods.catalogue import METHODS, added, method_names
 from polarbear.settings.settings import fits
 
@@ -66,8 +63,7 @@ def find_class(name: str) -> "type[Method]":
     if name in (installed := added()):
         return _load(installed[name].value)
     if ":" in name:
-        with _current_directory():
-            return _load(name)
+        return _load(name)
     error = unknown_name("method", name, method_names())
     raise type(error)(f"{error}; or the dotted path of your own: package.module:Class")
 
@@ -88,14 +84,7 @@ def make_options(method: "type[Method]", values: Mapping[str, Any]) -> Any:
 
 
 def _load(path: str) -> "type[Method]":
-    module_name, _, class_name = path.partition(":")
-    if not (class_name.isidentifier() and all(p.isidentifier() for p in module_name.split("."))):
-        raise PolarbearError(f"{path!r} is no dotted path: write package.module:Class")
-    module = _import(module_name, path)
-    if not hasattr(module, class_name):
-        classes = [name for name, value in vars(module).items() if isinstance(value, type)]
-        raise unknown_name(f"class in {module.__file__ or module_name}", class_name, classes)
-    found: type[Method] = getattr(module, class_name)
+    found: type[Method] = find_dotted(path, "Class", lambda value: isinstance(value, type))
     _refuse_no_method(path, found)
     return found
 
@@ -107,35 +96,3 @@ def _refuse_no_method(path: str, found: object) -> None:
         raise PolarbearError(
             f"{path} is no method: it must be a class derived from polarbear.learn.Method"
         )
-
-
-def _import(module: str, path: str) -> ModuleType:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise PolarbearError(_missing(error.name or "", module, path)) from error
-    except (ImportError, SyntaxError) as error:
-        raise PolarbearError(f"{path} cannot be imported: {error}") from error
-
-
-def _missing(absent: str, module: str, path: str) -> str:
-    if absent == "torch":
-        return f"{path} needs PyTorch: {install_line('torch')}"
-    if f"{module}.".startswith(f"{absent}."):
-        hint = f"; leave out .py: {path.replace('.py:', ':')}" if module.endswith(".py") else ""
-        return f"{path}: there is no module {absent!r}, neither installed nor in {Path.cwd()}{hint}"
-    return f"{path} needs the module {absent!r}, which is not installed"
-
-
-@contextmanager
-def _current_directory() -> Iterator[None]:
-    """Let files of the current directory be imported, after all that is installed."""
-    here = str(Path.cwd())
-    if here in sys.path:
-        yield
-        return
-    sys.path.append(here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)

@@ -7,7 +7,6 @@ is the width of its features.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module
 from inspect import signature
 from types import MappingProxyType
 from typing import Any, Literal
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from polarbear.base.dotted import find_dotted
 from polarbear.base.errors import PolarbearError, unknown_name
 
 Block = Callable[[int, int, int], "Residual"]
@@ -205,20 +205,9 @@ def _initialised(network: Pooled, mode: Literal["fan_in", "fan_out"]) -> Pooled:
 
 def _factory(name: str) -> Callable[[], Any]:
     """Find a factory by its dotted path."""
-    module_name, colon, attribute = name.partition(":")
-    if not (module_name and colon and attribute):
+    if ":" not in name:
         raise unknown_name("network", name, [*NETWORKS, "package.module:factory"])
-    try:
-        module = import_module(module_name)
-    except ImportError as error:
-        raise PolarbearError(
-            f"network {name!r}: cannot import {module_name!r} ({error}). "
-            "Install it, or put the folder it lies in on PYTHONPATH"
-        ) from error
-    if not hasattr(module, attribute):
-        public = [n for n, value in vars(module).items() if callable(value) and n[0] != "_"]
-        raise unknown_name(f"factory in {module_name}", attribute, public)
-    factory: Any = getattr(module, attribute)
+    factory: Any = find_dotted(name, "factory")
     if not callable(factory):
         raise PolarbearError(
             f"network {name!r} is {factory!r}: a function without arguments is needed "
