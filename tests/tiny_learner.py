@@ -59,7 +59,7 @@ def at_task(
         if method.wants_teacher and task > 0:
             learner.teacher = frozen_copy(learner.model)
         learner.model.head.grow(old + size)
-        learner.context = TaskContext(task, old, old + size, look_up)
+        learner.context = TaskContext(task, old, old + size, look_up, look_up, 100)
         learner.begin_task(learner.context)
         if task < len(sizes) - 1:
             step(learner, batch_for(learner, seed=task))
@@ -78,7 +78,8 @@ def batch_for(learner: Method, n: int = 8, replayed: int = 4, seed: int = 0) -> 
     for i in range(n):
         stored = i >= n - replayed
         targets[i, i % old if stored else old + i % (seen - old)] = 1
-    return Batch(random_images(n, seed), targets, torch.arange(n) >= n - replayed)
+    rows = torch.arange(n)
+    return Batch(random_images(n, seed), targets, rows >= n - replayed, rows)
 
 
 def step(learner: Method, batch: Batch, reference: Batch | None = None, rate: float = 0.1) -> None:

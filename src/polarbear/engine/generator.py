@@ -5,7 +5,16 @@ So a resumed run draws what the unbroken one did, and the device does not matter
 
 import numpy as np
 
-_PURPOSES = ("weights", "shuffle", "augment", "memory", "reference", "look-up", "dropout")
+_PURPOSES = (
+    "weights",
+    "shuffle",
+    "augment",
+    "memory",
+    "reference",
+    "look-up",
+    "dropout",
+    "reservoir",
+)
 
 
 def generator_for(seed: int, purpose: str, *place: int) -> np.random.Generator:

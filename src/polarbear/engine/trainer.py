@@ -131,7 +131,8 @@ class Trainer:
             weight_decay=settings.weight_decay,
             fused=device.type == "cuda",
         )
-        self.images = TaskImages.of(self.stream, task, method, learner.memory)
+        learner.open_reservoir(self.stream[task], len(self.stream.classes))
+        self.images = TaskImages.of(self.stream, task, learner)
         self._planned = {}
 
     def _train_epoch(self) -> Iterator[Progress]:
@@ -243,7 +244,7 @@ class Trainer:
         if self.best:
             learner.model.load_state_dict(self.best)
         learner.method.end_task()
-        learner.remember(self.stream[after])
+        learner.remember(self.stream[after], self.progress.epoch * len(self.images.training_set))
         learner.method.teacher = None
         for split in ("post_valid", "test"):
             self._evaluate(split, after)

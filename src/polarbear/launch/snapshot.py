@@ -25,7 +25,9 @@ def take_snapshot(trainer: Trainer) -> Checkpoint:
         "model": learner.model.state_dict(),
         "best": trainer.best,
         "momentum": _momentum(trainer) if trainer.progress.begun else {},
-        "memory": {k: torch.tensor(np.asarray(a)) for k, a in learner.memory.to_arrays().items()},
+        "memory": {
+            k: torch.tensor(np.asarray(a)) for k, a in learner.memory_now().to_arrays().items()
+        },
         "losses": {"epoch": torch.tensor(trainer.loss_values())},
         "method": learner.method.state(),
     }

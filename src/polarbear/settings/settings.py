@@ -72,7 +72,9 @@ class Settings:
     memory_total: int | None = field(
         default=None, metadata=decides("result", 1, 10**9, "total memory")
     )
-    """Replay images kept in all, shared by the seen classes; replaces memory_per_class."""
+    """Replay images kept in all, shared by the seen classes; replaces memory_per_class.
+
+    A reservoir has as many slots; without it, memory_per_class for each class of the stream."""
     decision: str = field(default="threshold", metadata=decides("result"))
     """Rule that turns scores into labels: threshold, top1 or top1-per-level."""
     options: dict[str, Any] = field(default_factory=dict, metadata=decides("result"))

@@ -29,6 +29,7 @@ from polarbear.engine.steps.capturing import (
 )
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.reservoir import Reservoir
 from polarbear.score.decide import Logits
 
 STEPS_A_TURN = 64  # captured steps queued before other runs have their turn
@@ -69,9 +70,16 @@ class CapturedSteps:
             )
         self.learner, self.optimiser = learner, optimiser
         self.device = device = learner.machine.device
-        self.images, self.steps, beside = len(plan.drawn.order), plan.steps, plan.beside
+        self.images, self.steps = len(plan.drawn.order), plan.steps
         self.training_set = TrainingSetBuffers.of(plan.drawn, device)
-        self.beside = None if beside is None else TrainingSetBuffers.of(beside, device)
+        self.beside: TrainingSetBuffers | None = None
+        self.landing: Tensor | None = None
+        if plan.beside is not None:
+            self.beside = TrainingSetBuffers.of(plan.beside, device)
+        if plan.slots is not None:
+            reservoir = cast(Reservoir, learner.reservoir)
+            self.beside = TrainingSetBuffers.of_slots(plan.slots, reservoir)
+            self.landing = torch.tensor(plan.slots.landing, device=device)
         self.step = torch.zeros((), dtype=torch.long, device=device)
         self.losses = torch.zeros(self.steps, device=device)
         self.valid_rows = torch.tensor(valid.rows, device=device)
@@ -89,9 +97,7 @@ class CapturedSteps:
         """
         self._start(plan, rate, first, losses)
         for step in range(first, self.steps):
-            full = (step + 1) * self.training_set.size <= self.images
-            graph = self.graphs.full_step if full else self.graphs.partial_step
-            cast(torch.cuda.CUDAGraph, graph).replay()
+            self._replay(plan, step)
             if (step + 1) % STEPS_A_TURN == 0 and step + 1 < self.steps:
                 yield step + 1
         self._queue_end()
@@ -99,11 +105,25 @@ class CapturedSteps:
         while not self.done.query():  # type: ignore[no-untyped-call]
             yield self.steps
 
+    def _replay(self, plan: EpochPlan, step: int) -> None:
+        size = self.training_set.size
+        images = min(size, self.images - step * size)
+        if plan.slots is not None and plan.slots.counts[step] < plan.slots.size:
+            # The first steps of a run find a reservoir that is not full: their shapes are others.
+            self._train(images, int(plan.slots.counts[step]))
+            return
+        graph = self.graphs.full_step if images == size else self.graphs.partial_step
+        cast(torch.cuda.CUDAGraph, graph).replay()
+
     def _start(self, plan: EpochPlan, rate: float, first: int, losses: Floats) -> None:
         self.losses[:first].copy_(torch.from_numpy(losses[:first]))
         self.training_set.take(plan.drawn)
         if self.beside is not None and plan.beside is not None:
             self.beside.take(plan.beside)
+        if self.beside is not None and self.landing is not None and plan.slots is not None:
+            self.beside.take(plan.slots)
+            landing = torch.from_numpy(plan.slots.landing).pin_memory()
+            self.landing.copy_(landing, non_blocking=True)
         self.step.fill_(first)
         self.ended = False
         for group in self.optimiser.param_groups:
@@ -181,15 +201,21 @@ class CapturedSteps:
         validation, (logits, finite) = capture.graph(self._validate, 1)
         return Graphs(full_step, partial_step, validation, logits, finite)
 
-    def _train(self, images: int) -> None:
-        learner, beside = self.learner, self.beside
+    def _train(self, images: int, beside: int | None = None) -> None:
+        """Take a step of some images and, where they are fewer than usual, some ``beside``."""
+        learner = self.learner
         learner.model.train()
         self.optimiser.zero_grad(set_to_none=True)
         batch = self.training_set.batch(self.step, images, learner)
-        reference = None if beside is None else beside.batch(self.step, beside.size, learner)
+        reference = None
+        if self.beside is not None and beside != 0:
+            reference = self.beside.batch(self.step, beside or self.beside.size, learner)
+        found = {} if self.landing is None else learner.store_at_step(batch)
         with learner.machine.autocast():
             loss = learner.method.backward(batch, reference)
         self.optimiser.step()
+        if self.landing is not None:
+            learner.put(self.landing[self.training_set.at(self.step, images)], batch, found)
         self.losses.index_copy_(0, self.step[None], loss.float()[None])
         self.step += 1
 

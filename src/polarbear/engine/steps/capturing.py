@@ -111,7 +111,9 @@ class Capture:
 def _tensors(learner: Learner, optimiser: torch.optim.SGD) -> list[Tensor]:
     groups = optimiser.param_groups
     momentum = [optimiser.state[p]["momentum_buffer"] for g in groups for p in g["params"]]
-    return [t for m in _modules(learner) for t in (*m.parameters(), *m.buffers())] + momentum
+    slots = [] if learner.reservoir is None else learner.reservoir.tensors()
+    weights = [t for m in _modules(learner) for t in (*m.parameters(), *m.buffers())]
+    return weights + momentum + slots
 
 
 def _modules(learner: Learner) -> list[nn.Module]:

@@ -1,23 +1,29 @@
 """A model, its method and its memory, as they stand at one place in a stream."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polarbear.base.arrays import Ints
+from polarbear.base.arrays import Bools, Ints
+from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Task, View
-from polarbear.engine.contract.batch import TaskContext
+from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method
 from polarbear.engine.generator import generator_for
 from polarbear.engine.images.pixels import Pixels
 from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.model import Model
-from polarbear.engine.task.replay_memory import ReplayMemory, herding, random_choice
+from polarbear.engine.task.replay_memory import ReplayMemory, random_choice
+from polarbear.engine.task.reservoir import Reservoir
+from polarbear.engine.task.selection import RESERVOIR, Candidates, chosen_rows
+from polarbear.engine.task.stored import Shapes, on_host, stored_shapes
 from polarbear.settings.settings import Settings
 
 PREDICT_AT_ONCE = 512  # images; more at a time are no faster on a CPU
@@ -36,6 +42,7 @@ class Learner:
     memory: ReplayMemory
     train_pixels: Pixels
     test_pixels: Pixels
+    reservoir: Reservoir | None = field(default=None, init=False)
 
     @property
     def at_once(self) -> int:
@@ -49,7 +56,9 @@ class Learner:
             task=task.index,
             old=task.new.start,
             seen=task.new.stop,
-            class_images=lambda column, limit: self._class_images(task, column, limit),
+            class_images=partial(self._class_images, task),
+            stored_images=partial(self._stored_images, len(task.seen)),
+            rows_in_all=len(self.train_pixels),
         )
 
     def logits(self, view: View) -> NDArray[np.float32]:
@@ -57,35 +66,121 @@ class Learner:
         pixels = self.train_pixels if view.file == "train" else self.test_pixels
         return self._in_evaluation(self.model, pixels, view.rows)
 
-    def remember(self, task: Task) -> None:
-        """Fill the memory with images of a task's classes, as the method chooses them."""
+    def open_reservoir(self, task: Task, classes: int) -> None:
+        """Put the memory onto the device, where a task's steps change it, if the method wants so.
+
+        It has ``memory_total`` slots, else ``memory_per_class`` for each of all the ``classes`` of
+        the stream, from the start: they are shared by what has been seen, whatever its class.
+        """
+        self.reservoir = None
+        if self.method.selection != RESERVOIR:
+            return
+        settings, method = self.settings, self.method
+        if method.replay != "reference" or method.keep_everything:
+            raise PolarbearError(
+                f"{type(method).__name__} has selection = {RESERVOIR!r}, which needs replay = "
+                "'reference' and no keep_everything: its memory changes at every step"
+            )
+        slots = settings.memory_total or classes * (settings.memory_per_class or 0)
+        if not slots:
+            raise PolarbearError(
+                "a reservoir has a fixed number of slots: give memory_total, or memory_per_class"
+            )
+        trial = self._to_store(task.train.rows[:1], task.train.targets[:1])
+        device = self.machine.device
+        self.reservoir = Reservoir.of(self.memory, slots, len(task.seen), trial, device)
+
+    def memory_now(self) -> ReplayMemory:
+        """Return the memory as it stands, also amid a task whose steps change it."""
+        return self.memory if self.reservoir is None else self.reservoir.memory()
+
+    def remember(self, task: Task, trained: int) -> None:
+        """Fill the memory with images of a task's classes, as the method chooses them.
+
+        ``trained`` images were taken by the task's steps, in all its epochs.
+        """
         if self.method.replay == "none":
+            return
+        if self.reservoir is not None:
+            self.memory, self.reservoir = self.reservoir.memory(trained), None
             return
         settings = self.settings
         keep_all = self.method.keep_everything
         self.memory = self.memory.add(
             task,
-            self._selection(task),
+            partial(self._select, task),
             per_class=None if keep_all else settings.memory_per_class,
             total=None if keep_all else settings.memory_total,
+            store=self._to_store,
         )
 
-    def _selection(self, task: Task) -> Callable[[int, Ints, int], Ints]:
-        def at_random(column: int, rows: Ints, count: int) -> Ints:
-            random = generator_for(self.settings.seed, "memory", task.index, column)
-            return random_choice(rows, count, random)
+    @torch.no_grad()
+    def store_at_step(self, batch: Batch) -> Mapping[str, Tensor]:
+        """Return what the method stores with a step's images, the network in training mode."""
+        if not self._stores:
+            return {}
+        buffers = list(self.model.buffers())
+        before = [buffer.clone() for buffer in buffers]
+        with self.machine.autocast():
+            found = self.method.store(batch.images, batch.targets)
+        if buffers:  # the step counts its images itself: not twice in running statistics
+            torch._foreach_copy_(buffers, before)
+        return found
 
-        def by_herding(column: int, rows: Ints, count: int) -> Ints:
-            features = self._in_evaluation(self.model.features, self.train_pixels, rows)
-            return rows[herding(features, count)]
+    def put(self, landing: Tensor, batch: Batch, found: Mapping[str, Tensor]) -> None:
+        """Let a step's images land in the reservoir, with what the method stores with them."""
+        if self.reservoir is not None:
+            self.reservoir.put(landing, batch, found, type(self.method).__name__)
 
-        return {"random": at_random, "herding": by_herding}[self.method.selection]
+    @property
+    def _stores(self) -> bool:
+        return type(self.method).store is not Method.store
 
-    def _class_images(self, task: Task, column: int, limit: int | None) -> Tensor:
+    @torch.no_grad()
+    def _to_store(self, rows: Ints, targets: Bools) -> dict[str, NDArray[Any]]:
+        """Return what the method stores with images, as they are in the file: arrays (n, …)."""
+        if not self._stores:
+            return {}
+        self.model.eval()
+        cuts, device = range(0, len(rows), self.at_once), self.machine.device
+        parts: dict[str, list[NDArray[Any]]] = {}
+        shapes: Shapes | None = None
+        pixels = self.train_pixels.batches([rows[i : i + self.at_once] for i in cuts])
+        for i, images in zip(cuts, pixels, strict=True):
+            labels = torch.tensor(targets[i : i + self.at_once], dtype=torch.float32, device=device)
+            with self.machine.autocast():
+                found = self.method.store(for_evaluation(images, self.transform), labels)
+            shapes = stored_shapes(found, len(images), type(self.method).__name__, shapes)
+            for name, tensor in found.items():
+                parts.setdefault(name, []).append(on_host(tensor))
+        return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+
+    def _select(self, task: Task, column: int, rows: Ints, count: int) -> Ints:
+        """Return the rows of a class to keep, as the method's selection chooses them."""
+
+        def look(what: str) -> NDArray[np.float32]:
+            function = self.model if what == "logits" else self.model.features
+            return self._in_evaluation(function, self.train_pixels, rows)
+
+        random = generator_for(self.settings.seed, "memory", task.index, column)
+        candidates = Candidates(column, rows, random, look)
+        return chosen_rows(self.method.selection, candidates, count)
+
+    def _stored_images(self, seen: int, column: int, limit: int | None = None) -> Tensor:
+        memory = self.memory_now()
+        rows = memory.rows[memory.targets(seen)[:, column]]
+        _, first = np.unique(rows, return_index=True)
+        return self._as_in_file(rows[np.sort(first)][:limit])
+
+    def _class_images(self, task: Task, column: int, limit: int | None = None) -> Tensor:
         rows = task.train.rows[task.train.targets[:, column]]
         if limit is not None and len(rows) > limit:
             random = generator_for(self.settings.seed, "look-up", task.index, column)
             rows = random_choice(rows, limit, random)
+        return self._as_in_file(rows)
+
+    def _as_in_file(self, rows: Ints) -> Tensor:
+        """Return images (n, 3, h, w), normalised and not augmented."""
         (images,) = self.train_pixels.batches([rows])
         return for_evaluation(images, self.transform)
 
