@@ -57,7 +57,9 @@ def context_for(
         epoch=torch.tensor(0),
         step=torch.tensor(0),
         class_images=look_up,
+        stored_images=look_up,
         batches=lambda which: iter(()),
+        rows_in_all=100,
     )
 
 
@@ -97,7 +99,8 @@ def batch_for(learner: Method, n: int = 8, replayed: int = 4, seed: int = 0) -> 
     for i in range(n):
         stored = i >= n - replayed
         targets[i, i % old if stored else old + i % (seen - old)] = 1
-    return Batch(random_images(n, seed), targets, torch.arange(n) >= n - replayed)
+    rows = torch.arange(n)
+    return Batch(random_images(n, seed), targets, rows >= n - replayed, rows)
 
 
 def step(learner: Method, batch: Batch, reference: Batch | None = None, rate: float = 0.1) -> None:

@@ -15,6 +15,7 @@ import torch
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce, frozen_copy, teacher_targets
+from polarbear.engine.task.selection import Candidates
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.launch import runner
 from polarbear.launch.check.learner import CheckError, Finding, check_learner
@@ -30,6 +31,7 @@ from polarbear.settings.settings import Settings
 
 __all__ = [
     "Batch",
+    "Candidates",
     "CheckError",
     "Finding",
     "Method",

@@ -79,7 +79,7 @@ def test_scores_of_a_method_are_what_is_predicted_by_and_kept(tmp_path: Path) ->
         assert np.array_equal(predicted, scores > 0)
         assert not np.array_equal(scores, kept.kept[after][1])
     # Validation sees them too: the first epoch is the same but for what is predicted.
-    assert notes.epochs[0]["loss"] == kept.epochs[0]["loss"]
+    assert notes.epochs[0].loss == kept.epochs[0].loss
     view = trainer.images.valid
     shifted = trainer.learner.scores(view)
     trainer.learner.method.__class__ = ER
@@ -111,7 +111,7 @@ def valid_scores(method: str, **changes: Any) -> list[tuple[float, float]]:
 
     notes.at_epoch.append(look)
     finish(trainer)
-    return list(zip([record["valid"] for record in notes.epochs], by_hand, strict=True))
+    return list(zip([record.valid for record in notes.epochs], by_hand, strict=True))
 
 
 @pytest.mark.parametrize("method", ["er", "test_predict:Learnt", "test_predict:ByLoss"])
@@ -131,7 +131,7 @@ def test_the_best_epoch_is_the_best_by_the_methods_own_measure() -> None:
     head = trainer.learner.model.head
     notes.at_epoch.append(lambda: weights.append(head.weight.detach().clone()))
     finish(trainer)
-    measures = [record["valid"] for record in notes.epochs]
+    measures = [record.valid for record in notes.epochs]
     best = max(range(len(measures)), key=lambda i: (measures[i], i))
     assert torch.equal(weights[best], head.weight)
     assert best != len(measures) - 1

@@ -129,7 +129,8 @@ def margin_case(seed, n=7, old=5, seen=9, several=False):
     targets[torch.arange(n), torch.arange(n) % old] = 1
     if several:
         targets[:, 0] = 1
-    return cosines, Batch(torch.empty(n), targets, torch.arange(n) % 3 == 0)
+    rows = torch.arange(n)
+    return cosines, Batch(torch.empty(n), targets, rows % 3 == 0, rows)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -122,7 +122,7 @@ def on_meta(learner: Method) -> torch.Tensor:
     reference = batch_for(learner) if learner.replay == "reference" else None
 
     def away(batch: Batch | None) -> Batch | None:
-        fields = (batch.images, batch.targets, batch.replayed) if batch else ()
+        fields = (batch.images, batch.targets, batch.replayed, batch.rows) if batch else ()
         return Batch(*(t.to("meta") for t in fields)) if fields else None
 
     learner.model.to("meta").train()

@@ -21,9 +21,11 @@ from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.steps.captured import CapturedSteps, can_capture
 from polarbear.engine.steps.eager import EagerSteps
 from polarbear.engine.steps.steps import Steps
+from polarbear.engine.task.context import context_of
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.optimiser import build_optimiser, own_parameters
+from polarbear.engine.task.phase_images import main_images, phase_set
 from polarbear.engine.task.plateau import Plateau
 from polarbear.engine.task.schedule import TaskRates
 from polarbear.engine.task.training_set import TaskImages, TrainingSet
@@ -138,8 +140,8 @@ class Trainer:
         method, device = learner.method, learner.machine.device
         learner.machine.place(learner.model)
         method.to(device)
-        self.images = learner.task_images(self.stream, task)
-        method.context = learner.context(self.stream[task], self.images)
+        self.images = main_images(learner, self.stream, task)
+        method.context = context_of(learner, self.stream[task], self.images)
         method.begin_task(method.context)
         method.to(device)  # buffers that it has only now
         trained = [*learner.model.parameters(), *method.parameters()]
@@ -153,10 +155,14 @@ class Trainer:
 
     def prepare_phase(self, training_set: TrainingSet | None = None) -> None:
         """Gather a later phase's images, unless they are given, and start a fresh optimiser."""
-        phase, method = self.phase, self.learner.method
-        if self.progress.phase > 0:
+        phase, learner, task = self.phase, self.learner, self.progress.task
+        method = learner.method
+        if self.progress.phase == 0:
+            learner.open_reservoir(self.stream[task], len(self.stream.classes))
+            self.images = main_images(learner, self.stream, task)
+        else:
             if training_set is None:
-                training_set = self.learner.phase_set(self.stream, self.progress.task, phase)
+                training_set = phase_set(learner, self.stream, task, phase)
             self.images = replace(self.images, training_set=training_set, reference=None)
         groups = method.parameter_groups()
         if phase.parameters is not None:
@@ -165,7 +171,7 @@ class Trainer:
                 parameter.requires_grad_(False)
             for parameter in phase.parameters:
                 parameter.requires_grad_(True)
-        device = self.learner.machine.device
+        device = learner.machine.device
         self.optimiser = build_optimiser(method, groups, self.settings, device)
         self._planned = {}
         self._tell_of_no_plateau()
@@ -179,6 +185,8 @@ class Trainer:
             self._take_best()
         for parameter in self.learning:
             parameter.requires_grad_(True)
+        if self.progress.phase == 0:
+            self.learner.close_reservoir(self.phase.epochs * len(self.images.training_set))
         number = self.progress.phase + 1
         self.progress = Progress(self.progress.task, begun=True, phase=number)
         if number < len(self.phases):

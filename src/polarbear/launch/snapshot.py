@@ -27,13 +27,18 @@ def take_snapshot(trainer: Trainer) -> Checkpoint:
         "model": learner.model.state_dict(),
         "best": trainer.best,
         "optimiser": saved_state(trainer.optimiser, learner.method) if begun else {},
-        "memory": {k: torch.tensor(np.asarray(a)) for k, a in learner.memory.to_arrays().items()},
+        "memory": {
+            k: torch.tensor(np.asarray(a)) for k, a in learner.memory_now().to_arrays().items()
+        },
         "losses": {"epoch": torch.tensor(trainer.loss_values())},
         "method": learner.method.state(),
         "logged": learner.method.logged,
     }
     if trainer.progress.phase > 0:  # chosen with the weights that the phase began with
-        groups["phase"] = {k: torch.tensor(a) for k, a in vars(trainer.images.training_set).items()}
+        chosen = trainer.images.training_set
+        arrays = {"rows": chosen.rows, "targets": chosen.targets, "places": chosen.places}
+        groups["phase"] = {name: torch.tensor(array) for name, array in arrays.items()}
+        groups["phase-stored"] = chosen.stored
     networks = _networks(learner)
     groups |= {group: network.state_dict() for group, network in networks.items()}
     tensors = {f"{group}/{name}": t for group, part in groups.items() for name, t in part.items()}
@@ -67,7 +72,8 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     if trainer.progress.begun:
         given = {name: tensor.numpy() for name, tensor in _group(checkpoint, "phase").items()}
         # With an optimiser of the parameters that there are now.
-        trainer.prepare_phase(TrainingSet(**given) if given else None)
+        stored = {name: t.to(device) for name, t in _group(checkpoint, "phase-stored").items()}
+        trainer.prepare_phase(TrainingSet(**given, stored=stored) if given else None)
         # Earlier versions had SGD alone, and its momentum by the names of the parameters.
         momentum = _group(checkpoint, "momentum").items()
         earlier = {f"momentum_buffer/{name}": buffer for name, buffer in momentum}

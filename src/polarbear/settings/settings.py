@@ -90,7 +90,9 @@ class Settings:
     memory_total: int | None = field(
         default=None, metadata=decides("result", 1, 10**9, "total memory")
     )
-    """Replay images kept in all, shared by the seen classes; replaces memory_per_class."""
+    """Replay images kept in all, shared by the seen classes; replaces memory_per_class.
+
+    A reservoir has as many slots; without it, memory_per_class for each class of the stream."""
     decision: str | None = field(default=None, metadata=decides("result"))
     """Rule that turns scores of images into labels: threshold, top1, top1-per-level (an oracle: it
     is told the classes' levels), own (the method's) or package.module:rule; None takes the

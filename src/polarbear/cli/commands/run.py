@@ -188,7 +188,7 @@ def _arguments(defaults: Settings, options: Any) -> type[Any]:
     parts: list[tuple[str, Any, Any]] = [("command", where, field(default=Where()))]
     for kind in KINDS:
         flags = _flags(kind)
-        default = field(default=flags(**defaults.to_dict()))
+        default = field(default=flags(**vars(defaults)))
         parts.append((kind, Annotated[flags, OmitArgPrefixes], default))
     if options is not None:
         parts.append(("options", type(options), field(default=options)))

@@ -1,8 +1,8 @@
 """What a method is given at a step and at the start of a task."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 from torch import Tensor
 
@@ -16,12 +16,27 @@ class Batch:
     """Images with the labels a learner may see.
 
     ``images`` (n, 3, h, w) float, augmented and normalised; ``targets`` (n, seen) float, 0 or 1;
-    ``replayed`` (n,) bool, true for images from memory.
+    ``replayed`` (n,) bool, true for images from memory; ``rows`` (n,) int64, each image's row of
+    the training file, below :attr:`TaskContext.rows_in_all`: a table of a method's own can have
+    one entry per row.
+
+    ``stored[name]`` (n, …) is what :meth:`Method.store` gave when the image went into memory, and
+    zeros for images that are not from there. It is empty while nothing has been stored yet.
     """
 
     images: Tensor
     targets: Tensor
     replayed: Tensor
+    rows: Tensor
+    stored: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class LookUp(Protocol):
+    """Images of a class (n, 3, h, w), normalised, not augmented, at most ``limit`` of them."""
+
+    def __call__(self, column: int, limit: int | None = None) -> Tensor:
+        """Return images of the class in a column."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +52,10 @@ class TaskContext:
 
     ``class_images(column, limit)`` returns images of a class of this task (n, 3, h, w), normalised,
     not augmented, at most ``limit`` of them, drawn at random where there are more.
+    ``stored_images(column, limit)`` returns those in memory that carry a label, each once, the
+    first ``limit`` of them; where memory was filled by herding, these are the best ones.
     ``batches(which)`` goes through the images of the task, of memory or of in-task validation, once
-    each, not augmented either.
+    each, not augmented either. ``rows_in_all`` counts the rows of the training file.
     """
 
     task: int
@@ -49,8 +66,10 @@ class TaskContext:
     class_counts: Tensor
     epoch: Tensor
     step: Tensor
-    class_images: Callable[[int, int | None], Tensor]
+    class_images: LookUp
+    stored_images: LookUp
     batches: Callable[[Which], Iterator[Batch]]
+    rows_in_all: int
 
     @property
     def new(self) -> slice:

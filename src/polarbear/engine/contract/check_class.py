@@ -44,6 +44,13 @@ def _check_methods(method: type[Method]) -> Iterator[Finding]:
             f"held_out = {method.held_out!r} keeps images of the task and of memory out of the "
             "main phase, which has both with replay = 'mixed' alone"
         )
+    if method.selection == "reservoir" and method.replay in ("none", "mixed"):
+        yield error(
+            f"selection = 'reservoir' changes memory at every step, and replay = {method.replay!r} "
+            "cannot follow: use replay = 'reference'"
+        )
+    if method.store is not Method.store and method.replay == "none":
+        yield warning("store is never called: with replay = 'none' there is no memory")
     if not method.summary:
         yield warning("summary is empty: `polarbear methods` has nothing to say of it")
 
@@ -53,6 +60,8 @@ def _check_words(method: type[Method]) -> Iterator[Finding]:
     for name, hint in get_annotations(Method).items():
         value, (kind,) = getattr(method, name), get_args(hint)
         allowed = get_args(kind)
+        if str in allowed:  # a name, or the dotted path of something of one's own
+            allowed = (*get_args(allowed[0]), *[value] * (isinstance(value, str) and ":" in value))
         if isinstance(value, property) and name not in OF_THE_CLASS:
             continue  # an object's own, as its options may decide
         if allowed and value not in allowed:

@@ -20,12 +20,16 @@ class Method(nn.Module):
 
     The class attributes tell the engine what to provide:
 
-    - ``head``: ``linear`` (full size from the start) or ``cosine`` (grows with the tasks).
+    - ``head``: ``linear`` (full size from the start), ``cosine`` (grows with the tasks), or the
+      dotted path of a class of your own (``package.module:Class``; :mod:`.nets.heads` says what it
+      must have).
     - ``keep``: the weights a task ends with, of its ``best`` epoch or its ``last``.
     - ``inclusive``: whether a logit of exactly 0 predicts a class.
     - ``replay``: ``none``; ``mixed`` puts every memory image into every epoch; ``reference`` gives
       a batch of memory images beside each batch of the task.
-    - ``selection``: how memory chooses, ``random`` or ``herding``.
+    - ``selection``: how memory chooses after a task, ``random``, ``herding`` or the dotted path of
+      a function of your own, ``(candidates, count) → positions``; ``reservoir``, with ``replay =
+      "reference"``: it is offered every training image at every step instead.
     - ``keep_everything``: memory without a limit.
     - ``complete``: trains on the union of all data so far with complete labels.
     - ``joint``: all classes in one task.
@@ -42,11 +46,11 @@ class Method(nn.Module):
 
     summary: ClassVar[str] = ""
     title: ClassVar[str] = ""
-    head: ClassVar[Literal["linear", "cosine"]] = "linear"
+    head: ClassVar[Literal["linear", "cosine"] | str] = "linear"
     keep: ClassVar[Literal["best", "last"]] = "best"
     inclusive: ClassVar[bool] = False
     replay: ClassVar[Literal["none", "mixed", "reference"]] = "none"
-    selection: ClassVar[Literal["random", "herding"]] = "random"
+    selection: ClassVar[Literal["random", "herding", "reservoir"] | str] = "random"
     keep_everything: ClassVar[bool] = False
     complete: ClassVar[bool] = False
     joint: ClassVar[bool] = False
@@ -143,6 +147,18 @@ class Method(nn.Module):
         mean pw-JS of what is predicted; ``targets`` (n, seen) are 0 or 1.
         """
         raise NotImplementedError(f"{type(self).__name__} has no measure(scores, targets)")
+
+    def store(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Return what to keep with images that go into memory, by name: tensors (n, …).
+
+        It comes back as ``batch.stored[name]``. After a task it is called with the chosen images,
+        normalised and not augmented, and targets (n, seen), the network in evaluation mode and the
+        task's kept weights in place. With ``selection = "reservoir"`` it is called before every
+        step instead, with that step's augmented images, the network in training mode (a forward
+        pass more per step). No gradients either way. Names and shapes stay the same within a task;
+        rows that become longer in a later one leave zeros at the end of the earlier.
+        """
+        return {}
 
     def end_task(self) -> None:
         """Finish a task: the kept weights are in place, and memory has its images."""

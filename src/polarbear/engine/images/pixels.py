@@ -21,6 +21,10 @@ class Pixels(Protocol):
         """Return one batch for each array of row numbers."""
         ...
 
+    def __len__(self) -> int:
+        """Count the images of the file."""
+        ...
+
 
 class ResidentPixels:
     """The whole file as uint8 on the device."""
@@ -33,6 +37,10 @@ class ResidentPixels:
         """Return one batch for each array of row numbers."""
         for part in rows:
             yield self.data[torch.from_numpy(np.array(part)).to(self.data.device)]
+
+    def __len__(self) -> int:
+        """Count the images of the file."""
+        return len(self.data)
 
 
 class StreamedPixels:
@@ -50,6 +58,10 @@ class StreamedPixels:
                 yield waiting.pop(0).result().to(self.device, non_blocking=True)
                 if i + AHEAD < len(rows):
                     waiting.append(pool.submit(self._read, rows[i + AHEAD]))
+
+    def __len__(self) -> int:
+        """Count the images of the file."""
+        return len(self.images)
 
     def _read(self, rows: Ints) -> Tensor:
         # PyTorch warns of arrays that may only be read; others are not copied.

@@ -1,5 +1,10 @@
 """Heads: features (n, d) in, one logit for each seen class out.
 
+A head is an ``nn.Module``, made as ``Head(features, classes, seed)`` for features of a width and
+all the classes of a stream. ``grow(seen)``, at the start of a task, makes room for classes up to
+``seen``; ``forward(features)`` returns logits (n, seen). ``sizes`` are the numbers of classes it
+had before the last growth and got by it.
+
 A checkpoint is restored in three steps: build the head as at the start, ``head.resize(*sizes)``
 with the ``sizes`` it had, ``load_state_dict``.
 """
@@ -14,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from polarbear.base.dotted import find_dotted
 from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.engine.generator import generator_for
 
@@ -143,14 +149,28 @@ HEADS: Mapping[str, Callable[[int, int, int], nn.Module]] = MappingProxyType(
 
 
 def build_head(kind: str, features: int, classes: int, seed: int) -> nn.Module:
-    """Build a head by name, for features of a width and all the classes of a stream.
+    """Build a head by name or dotted path, for features of a width and all classes of a stream.
 
     >>> type(build_head("cosine", 64, 115, seed=0)).__name__
     'CosineHead'
     """
+    if ":" in kind:
+        return _own_head(kind, features, classes, seed)
     if kind not in HEADS:
-        raise unknown_name("head", kind, HEADS)
+        raise unknown_name("head", kind, [*HEADS, "package.module:Class"])
     return HEADS[kind](features, classes, seed)
+
+
+def _own_head(path: str, features: int, classes: int, seed: int) -> nn.Module:
+    head = find_dotted(path, "Class")(features, classes, seed)
+    missing = [name for name in ("sizes", "grow", "resize") if not hasattr(head, name)]
+    if missing or not isinstance(head, nn.Module):
+        lacks = f"has no {' and no '.join(missing)}" if missing else "is no nn.Module"
+        raise PolarbearError(
+            f"{path} {lacks}: a head is an nn.Module with sizes, grow(seen), resize(old, new) and "
+            "forward(features)"
+        )
+    return head
 
 
 def _grows(seen_now: int, seen: int) -> bool:

@@ -1,5 +1,6 @@
 """A training set and an epoch's plan on the device, where captured steps find their batches."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -11,18 +12,20 @@ from polarbear.engine.images.pixels import ResidentPixels
 from polarbear.engine.images.transform import Jitter, augment
 from polarbear.engine.task.epoch_plan import Drawn
 from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.reservoir import Reservoir, SlotPlan
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingSetBuffers:
     """A training set on the device, and what an epoch does with it: order (m,), jitter of (m,).
 
-    A whole step takes ``size`` images.
+    A whole step takes ``size`` images. An image's place is its row of the ``stored`` tables.
     """
 
     rows: Tensor
     targets: Tensor
-    replayed: Tensor
+    places: Tensor
+    stored: Mapping[str, Tensor]
     order: Tensor
     jitter: Jitter
     size: int
@@ -33,13 +36,28 @@ class TrainingSetBuffers:
         return cls(
             torch.tensor(drawn.training_set.rows, device=device),
             torch.tensor(drawn.training_set.targets, device=device),
-            torch.tensor(drawn.training_set.replayed, device=device),
+            torch.tensor(drawn.training_set.places, device=device),
+            drawn.training_set.stored,
             torch.tensor(drawn.order, device=device),
             drawn.jitter.to(device),
             drawn.size,
         )
 
-    def take(self, drawn: Drawn) -> None:
+    @classmethod
+    def of_slots(cls, plan: SlotPlan, reservoir: Reservoir) -> "TrainingSetBuffers":
+        """Draw from a reservoir's own tensors, as steps change them."""
+        device = reservoir.rows.device
+        return cls(
+            reservoir.rows,
+            reservoir.targets,
+            torch.arange(len(reservoir.rows), device=device),
+            reservoir.stored,
+            torch.tensor(plan.order, device=device),
+            plan.jitter.to(device),
+            plan.size,
+        )
+
+    def take(self, drawn: Drawn | SlotPlan) -> None:
         """Take over an epoch's order and jitter, in the order of this stream's work."""
         self.order.copy_(torch.from_numpy(drawn.order).pin_memory(), non_blocking=True)
         self.jitter.place.copy_(drawn.jitter.place.pin_memory(), non_blocking=True)
@@ -47,12 +65,19 @@ class TrainingSetBuffers:
 
     def batch(self, step: Tensor, images: int, learner: Learner) -> Batch:
         """Return the batch of a step (a device number), whose ``images`` may be fewer than all."""
-        at = step * self.size + torch.arange(images, device=step.device)
+        at = self.at(step, images)
         chosen = self.order[at]
+        places = self.places[chosen]
         pixels = cast(ResidentPixels, learner.train_pixels).data[self.rows[chosen]]
         compiled = images == learner.model.compiled_batch
         return Batch(
             augment(pixels, self.jitter[at], learner.transform, compiled=compiled),
             self.targets[chosen].float(),
-            self.replayed[chosen],
+            places >= 0,
+            self.rows[chosen],
+            {name: table[places] for name, table in self.stored.items()},
         )
+
+    def at(self, step: Tensor, images: int) -> Tensor:
+        """Return where in an epoch's order the images of a step are: (images,)."""
+        return step * self.size + torch.arange(images, device=step.device)

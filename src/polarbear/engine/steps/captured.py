@@ -33,6 +33,7 @@ from polarbear.engine.steps.capturing import (
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.optimiser import clip_and_step, drop_gradients, fill_state
+from polarbear.engine.task.reservoir import Reservoir
 from polarbear.score.decide import RawScores
 
 STEPS_A_TURN = 64  # captured steps queued before other runs have their turn
@@ -80,9 +81,16 @@ class CapturedSteps:
             )
         self.learner, self.optimiser, self.phase = learner, optimiser, phase
         self.device = device = learner.machine.device
-        self.images, self.steps, beside = len(plan.drawn.order), plan.steps, plan.beside
+        self.images, self.steps = len(plan.drawn.order), plan.steps
         self.training_set = TrainingSetBuffers.of(plan.drawn, device)
-        self.beside = None if beside is None else TrainingSetBuffers.of(beside, device)
+        self.beside: TrainingSetBuffers | None = None
+        self.landing: Tensor | None = None
+        if plan.beside is not None:
+            self.beside = TrainingSetBuffers.of(plan.beside, device)
+        if plan.slots is not None:
+            reservoir = cast(Reservoir, learner.reservoir)
+            self.beside = TrainingSetBuffers.of_slots(plan.slots, reservoir)
+            self.landing = torch.tensor(plan.slots.landing, device=device)
         self.step = learner.method.context.step
         self.losses = torch.zeros(self.steps, device=device)
         self.rates = torch.zeros(self.steps, device=device) if rates_change else None
@@ -104,9 +112,7 @@ class CapturedSteps:
         """
         self._start(plan, rates, first, losses)
         for step in range(first, self.steps):
-            full = (step + 1) * self.training_set.size <= self.images
-            graph = self.graphs.full_step if full else self.graphs.partial_step
-            cast(torch.cuda.CUDAGraph, graph).replay()
+            self._replay(plan, step)
             if (step + 1) % STEPS_A_TURN == 0 and step + 1 < self.steps:
                 yield step + 1
         self._queue_end()
@@ -114,11 +120,25 @@ class CapturedSteps:
         while not self.done.query():  # type: ignore[no-untyped-call]
             yield self.steps
 
+    def _replay(self, plan: EpochPlan, step: int) -> None:
+        size = self.training_set.size
+        images = min(size, self.images - step * size)
+        if plan.slots is not None and plan.slots.counts[step] < plan.slots.size:
+            # The first steps of a run find a reservoir that is not full: their shapes are others.
+            self._train(images, int(plan.slots.counts[step]))
+            return
+        graph = self.graphs.full_step if images == size else self.graphs.partial_step
+        cast(torch.cuda.CUDAGraph, graph).replay()
+
     def _start(self, plan: EpochPlan, rates: Floats, first: int, losses: Floats) -> None:
         self.losses[:first].copy_(torch.from_numpy(losses[:first]))
         self.training_set.take(plan.drawn)
         if self.beside is not None and plan.beside is not None:
             self.beside.take(plan.beside)
+        if self.beside is not None and self.landing is not None and plan.slots is not None:
+            self.beside.take(plan.slots)
+            landing = torch.from_numpy(plan.slots.landing).pin_memory()
+            self.landing.copy_(landing, non_blocking=True)
         self.step.fill_(first)
         self.ended = False
         if self.rates is not None:
@@ -199,12 +219,16 @@ class CapturedSteps:
         validation, (scores, finite) = capture.graph(self._validate, 1)
         return Graphs(full_step, partial_step, validation, scores, finite)
 
-    def _train(self, images: int) -> None:
-        learner, beside = self.learner, self.beside
+    def _train(self, images: int, beside: int | None = None) -> None:
+        """Take a step of some images and, where they are fewer than usual, some ``beside``."""
+        learner = self.learner
         learner.model.train(not self.phase.evaluation)
         drop_gradients(learner.method)
         batch = self.training_set.batch(self.step, images, learner)
-        reference = None if beside is None else beside.batch(self.step, beside.size, learner)
+        reference = None
+        if self.beside is not None and beside != 0:
+            reference = self.beside.batch(self.step, beside or self.beside.size, learner)
+        found = {} if self.landing is None else learner.store_at_step(batch)
         with learner.machine.autocast():
             loss = self.phase.backward(learner.method.backward, batch, reference)
         if self.rates is not None:
@@ -212,6 +236,8 @@ class CapturedSteps:
             for group in self.optimiser.param_groups:
                 group["lr"].copy_(rate * group["rate"])
         clip_and_step(self.optimiser, learner.settings)
+        if self.landing is not None:
+            learner.put(self.landing[self.training_set.at(self.step, images)], batch, found)
         self.losses.index_copy_(0, self.step[None], loss.float()[None])
         self.step += 1
 

@@ -125,7 +125,8 @@ class Capture:
 
 def _tensors(learner: Learner, optimiser: torch.optim.Optimizer) -> list[Tensor]:
     weights = [t for m in _modules(learner) for t in (*m.parameters(), *m.buffers())]
-    return weights + state_tensors(optimiser)
+    slots = [] if learner.reservoir is None else learner.reservoir.tensors()
+    return weights + state_tensors(optimiser) + slots
 
 
 def _modules(learner: Learner) -> list[nn.Module]:

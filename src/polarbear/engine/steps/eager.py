@@ -37,8 +37,25 @@ class EagerSteps:
                 group["lr"] = float(rates[step]) * group["rate"]
             self.learner.method.context.step.fill_(step)
             seed = generator_for(self.learner.settings.seed, "dropout", *plan.place, step)
-            self._losses.append(self._step(batch, reference, int(seed.integers(2**63))))
+            number = int(seed.integers(2**63))
+            if plan.slots is None:
+                self._losses.append(self._step(batch, reference, number))
+            else:
+                landing = plan.landing(step)
+                self._losses.append(self._step_and_put(batch, reference, number, landing))
             yield step + 1
+
+    def _step_and_put(
+        self, batch: Batch, reference: Batch | None, seed: int, landing: Tensor
+    ) -> Tensor:
+        """Take a step and put its images into the reservoir, with what was to store before it."""
+        learner = self.learner
+        learner.model.train()
+        with learner.machine.seeded(seed):
+            found = learner.store_at_step(batch)
+        loss = self._step(batch, reference, seed)
+        learner.put(landing, batch, found)
+        return loss
 
     def _step(self, batch: Batch, reference: Batch | None, seed: int) -> Tensor:
         machine, method = self.learner.machine, self.learner.method

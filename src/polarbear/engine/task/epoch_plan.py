@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from polarbear.engine.contract.batch import Batch
 from polarbear.engine.generator import generator_for
 from polarbear.engine.images.transform import Jitter, augment
 from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.reservoir import Reservoir, SlotPlan, landing_slots
 from polarbear.engine.task.training_set import TrainingSet
 
 Place = tuple[int, ...]
@@ -39,6 +41,8 @@ class Drawn:
             augment(images, jitter.to(device), learner.transform),
             torch.tensor(labelled.targets, dtype=torch.float32, device=device),
             torch.tensor(labelled.replayed, device=device),
+            torch.tensor(labelled.rows, device=device),
+            {name: table[labelled.places] for name, table in labelled.stored.items()},
         )
 
 
@@ -46,7 +50,7 @@ class Drawn:
 class EpochPlan:
     """What an epoch's steps take: images of the training set and, if wanted, of memory beside.
 
-    ``place`` is the task and the epoch it is for.
+    ``place`` is the task and the epoch it is for; ``slots`` is what a reservoir gives and takes.
     """
 
     learner: Learner
@@ -54,6 +58,7 @@ class EpochPlan:
     steps: int
     drawn: Drawn
     beside: Drawn | None
+    slots: SlotPlan | None = None
 
     @classmethod
     def plan(
@@ -72,18 +77,48 @@ class EpochPlan:
         jitter = learner.transform.crop.draw(images, generator_for(seed, "augment", *place))
         steps = -(-images // size)
         beside = None if reference is None else _draw_beside(learner, reference, steps, place)
-        return cls(learner, place, steps, Drawn(training_set, order, jitter, size), beside)
+        drawn = Drawn(training_set, order, jitter, size)
+        return cls(learner, place, steps, drawn, beside, _plan_slots(learner, images, place))
 
     def batches(self, first: int = 0) -> Iterator[tuple[Batch, Batch | None]]:
         """Yields each step's batch, and its batch of memory images, from step ``first`` on."""
         learner, steps = self.learner, range(first, self.steps)
         pixels = learner.train_pixels.batches([self.drawn.of_step(step).rows for step in steps])
         for step, images in zip(steps, pixels, strict=True):
-            reference = None
-            if self.beside is not None:
-                (stored,) = learner.train_pixels.batches([self.beside.of_step(step).rows])
-                reference = self.beside.batch(step, stored, learner)
-            yield self.drawn.batch(step, images, learner), reference
+            yield self.drawn.batch(step, images, learner), self._reference(step)
+
+    def landing(self, step: int) -> Tensor:
+        """Return the slots of a reservoir in which a step's images land: (n,), on the device."""
+        slots, size = cast(SlotPlan, self.slots), self.drawn.size
+        landing = slots.landing[step * size : (step + 1) * size]
+        return torch.tensor(landing, device=self.learner.machine.device)
+
+    def _reference(self, step: int) -> Batch | None:
+        learner = self.learner
+        if self.slots is not None:
+            return _from_slots(self.slots, step, learner)
+        if self.beside is None:
+            return None
+        (images,) = learner.train_pixels.batches([self.beside.of_step(step).rows])
+        return self.beside.batch(step, images, learner)
+
+
+def _from_slots(plan: SlotPlan, step: int, learner: Learner) -> Batch | None:
+    """Return the batch that a step draws from the reservoir as it now stands, if it has any."""
+    reservoir, count = cast(Reservoir, learner.reservoir), int(plan.counts[step])
+    if not count:
+        return None
+    at = slice(step * plan.size, step * plan.size + count)
+    slots = torch.tensor(plan.order[at], device=reservoir.rows.device)
+    rows = reservoir.rows[slots]
+    (images,) = learner.train_pixels.batches([rows.cpu().numpy()])
+    return Batch(
+        augment(images, plan.jitter[at].to(rows.device), learner.transform),
+        reservoir.targets[slots].float(),
+        torch.ones_like(slots, dtype=torch.bool),
+        rows,
+        {name: table[slots] for name, table in reservoir.stored.items()},
+    )
 
 
 def _draw_beside(learner: Learner, stored: TrainingSet, steps: int, place: Place) -> Drawn:
@@ -94,3 +129,25 @@ def _draw_beside(learner: Learner, stored: TrainingSet, steps: int, place: Place
     drawn = [random.permutation(len(stored))[:size] for _ in range(steps)]
     order = np.concatenate(drawn) if drawn else np.empty(0, dtype=np.intp)
     return Drawn(stored, order, learner.transform.crop.draw(len(order), random), size)
+
+
+def _plan_slots(learner: Learner, images: int, place: Place) -> SlotPlan | None:
+    """Draw what the steps of ``images`` take from the reservoir, if any, and put into it.
+
+    A step draws from what is stored before it, none twice.
+    """
+    reservoir, settings = learner.reservoir, learner.settings
+    if reservoir is None:
+        return None
+    slots, each = reservoir.slots, settings.batch_size
+    offered = reservoir.offered + place[1] * images  # every epoch offers every image
+    size = min(learner.method.reference_batch_size or each, slots)
+    filled = np.minimum(offered + np.arange(0, images, each), slots)
+    random = generator_for(settings.seed, "reference", *place)
+    order = np.zeros((len(filled), size), dtype=np.intp)
+    for drawn, there in zip(order, filled, strict=True):
+        drawn[: min(size, there)] = random.permutation(there)[:size]
+    jitter = learner.transform.crop.draw(order.size, random)
+    chance = generator_for(settings.seed, "reservoir", *place)
+    landing = landing_slots(images, offered, slots, each, chance)
+    return SlotPlan(order.ravel(), jitter, size, np.minimum(filled, size), landing)

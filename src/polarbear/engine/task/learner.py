@@ -1,9 +1,10 @@
 """A model, its method and its memory, as they stand at one place in a stream."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,18 +13,19 @@ from torch import Tensor
 
 from polarbear.base.arrays import Bools, Ints
 from polarbear.base.errors import PolarbearError
-from polarbear.benchmark.stream import Stream, Task, View
-from polarbear.engine.contract.batch import Batch, TaskContext, Which
+from polarbear.benchmark.stream import Task, View
+from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import Method
-from polarbear.engine.contract.phase import Phase
 from polarbear.engine.contract.predict import decided, measured, raw_scores
 from polarbear.engine.generator import generator_for
 from polarbear.engine.images.pixels import Pixels
 from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.model import Model
-from polarbear.engine.task.replay_memory import ReplayMemory, herding, random_choice
-from polarbear.engine.task.training_set import TaskImages, TrainingSet, training_view
+from polarbear.engine.task.replay_memory import ReplayMemory, random_choice
+from polarbear.engine.task.reservoir import Reservoir
+from polarbear.engine.task.selection import RESERVOIR, Candidates, chosen_rows
+from polarbear.engine.task.stored import Shapes, on_host, stored_shapes
 from polarbear.score.decide import RawScores
 from polarbear.settings.settings import Settings
 
@@ -43,86 +45,13 @@ class Learner:
     memory: ReplayMemory
     train_pixels: Pixels
     test_pixels: Pixels
+    reservoir: Reservoir | None = field(default=None, init=False)
 
     @property
     def at_once(self) -> int:
         """Images predicted in one forward pass."""
         on_gpu = self.machine.device.type == "cuda"
         return PREDICT_AT_ONCE_ON_GPU if on_gpu else PREDICT_AT_ONCE
-
-    def context(self, task: Task, images: TaskImages) -> TaskContext:
-        """Return a method its place in the stream and its look-ups."""
-        device = self.machine.device
-        counts = images.training_set.targets.sum(axis=0)
-        sets: dict[Which, Callable[[], TrainingSet]] = {
-            "task": lambda: TrainingSet.of(task.train),
-            "memory": lambda: TrainingSet.of_memory(self.memory, len(task.seen)),
-            "valid": lambda: TrainingSet.of(images.valid),
-        }
-        return TaskContext(
-            task=task.index,
-            old=task.new.start,
-            seen=task.new.stop,
-            classes=task.seen,
-            settings=self.settings,
-            class_counts=torch.tensor(counts, dtype=torch.float32, device=device),
-            epoch=torch.zeros((), dtype=torch.long, device=device),
-            step=torch.zeros((), dtype=torch.long, device=device),
-            class_images=lambda column, limit: self._class_images(task, column, limit),
-            batches=lambda which: self._batches(sets[which]()),
-        )
-
-    def task_images(self, stream: Stream, task: int) -> TaskImages:
-        """Return what a task's main phase trains on: all but what is held out."""
-        images = TaskImages.of(stream, task, self.method, self.memory)
-        everything, kept_out = images.training_set, self._held_out(images, task)
-        if not kept_out.size:
-            return images
-        # By row: the same image may be there twice, with the labels of two tasks.
-        rest = np.flatnonzero(~np.isin(everything.rows, everything.rows[kept_out]))
-        return replace(images, training_set=everything.take(rest))
-
-    def phase_set(self, stream: Stream, task: int, phase: Phase) -> TrainingSet:
-        """Return what a later phase of a task trains on."""
-        images = TaskImages.of(stream, task, self.method, self.memory)
-        everything, seen = images.training_set, len(stream[task].seen)
-        chosen = {
-            "all": lambda: self.task_images(stream, task).training_set,
-            "task": lambda: TrainingSet.of(training_view(stream, task, self.method.complete)),
-            "memory": lambda: TrainingSet.of_memory(self.memory, seen),
-            "balanced": lambda: self._balanced(stream[task]),
-            "held_out": lambda: everything.take(self._held_out(images, task)),
-        }
-        training_set = chosen[phase.on]()
-        if not len(training_set):
-            raise PolarbearError(
-                f"the phase {phase.name!r} of {type(self.method).__name__} has no images: there "
-                f"are none {phase.on!r} in task {task} with replay = {self.method.replay!r} and "
-                f"held_out = {self.method.held_out}"
-            )
-        return training_set
-
-    def _balanced(self, task: Task) -> TrainingSet:
-        """Return the memory as it would be if the task ended now."""
-        memory = self._filled(task)
-        stored = TrainingSet.of_memory(memory, len(task.seen))
-        return replace(stored, replayed=memory.classes < task.new.start)
-
-    def _held_out(self, images: TaskImages, task: int) -> Ints:
-        """Return the positions of what a task's training set lacks in its main phase.
-
-        Of each class as many of the task's images as of memory's: in the first task, none.
-        """
-        count, found = self.method.held_out if len(self.memory) else 0, images.training_set
-        own, chosen = len(found) - len(self.memory), [np.empty(0, dtype=np.intp)]
-        for column in np.flatnonzero(found.targets[:own].any(axis=0)) if count else ():
-            random = generator_for(self.settings.seed, "held-out", task, int(column))
-            rows = np.flatnonzero(found.targets[:own, column])
-            chosen.append(random_choice(rows, min(count, len(rows) // 2), random))
-        for column in np.unique(self.memory.classes) if count else ():
-            stored = np.flatnonzero(self.memory.classes == column)
-            chosen.append(own + stored[max(len(stored) - count, -(-len(stored) // 2)) :])
-        return np.unique(np.concatenate(chosen))
 
     def scores(self, view: View) -> NDArray[np.float32]:
         """Return the method's scores (n, seen) for the images of a view, each looked at once."""
@@ -155,47 +84,127 @@ class Learner:
             for module in learning:
                 module.training = True
 
-    def remember(self, task: Task) -> None:
-        """Fill the memory with images of a task's classes, as the method chooses them."""
-        if self.method.replay != "none":
-            self.memory = self._filled(task)
+    def open_reservoir(self, task: Task, classes: int) -> None:
+        """Put the memory onto the device, where a task's steps change it, if the method wants so.
 
-    def _filled(self, task: Task) -> ReplayMemory:
+        It has ``memory_total`` slots, else ``memory_per_class`` for each of all the ``classes`` of
+        the stream, from the start: they are shared by what has been seen, whatever its class.
+        """
+        self.reservoir = None
+        if self.method.selection != RESERVOIR:
+            return
+        settings, method = self.settings, self.method
+        if method.replay != "reference" or method.keep_everything:
+            raise PolarbearError(
+                f"{type(method).__name__} has selection = {RESERVOIR!r}, which needs replay = "
+                "'reference' and no keep_everything: its memory changes at every step"
+            )
+        slots = settings.memory_total or classes * (settings.memory_per_class or 0)
+        if not slots:
+            raise PolarbearError(
+                "a reservoir has a fixed number of slots: give memory_total, or memory_per_class"
+            )
+        trial = self._to_store(task.train.rows[:1], task.train.targets[:1])
+        device = self.machine.device
+        self.reservoir = Reservoir.of(self.memory, slots, len(task.seen), trial, device)
+
+    def close_reservoir(self, trained: int) -> None:
+        """Take the memory back from the device, if it was there.
+
+        ``trained`` images were taken by the steps, in all epochs.
+        """
+        if self.reservoir is not None:
+            self.memory, self.reservoir = self.reservoir.memory(trained), None
+
+    def memory_now(self) -> ReplayMemory:
+        """Return the memory as it stands, also amid a task whose steps change it."""
+        return self.memory if self.reservoir is None else self.reservoir.memory()
+
+    def remember(self, task: Task) -> None:
+        """Fill the memory with images of a task's classes, unless its steps have done so."""
+        if self.method.replay != "none" and self.method.selection != RESERVOIR:
+            self.memory = self.filled(task)
+
+    def filled(self, task: Task) -> ReplayMemory:
+        """Return the memory with images of a task's classes, as the method chooses them."""
         settings, keep_all = self.settings, self.method.keep_everything
         return self.memory.add(
             task,
-            self._selection(task),
+            partial(self._select, task),
             per_class=None if keep_all else settings.memory_per_class,
             total=None if keep_all else settings.memory_total,
+            store=self._to_store,
         )
 
-    def _selection(self, task: Task) -> Callable[[int, Ints, int], Ints]:
-        def at_random(column: int, rows: Ints, count: int) -> Ints:
-            random = generator_for(self.settings.seed, "memory", task.index, column)
-            return random_choice(rows, count, random)
+    @torch.no_grad()
+    def store_at_step(self, batch: Batch) -> Mapping[str, Tensor]:
+        """Return what the method stores with a step's images, the network in training mode."""
+        if not self._stores:
+            return {}
+        buffers = list(self.model.buffers())
+        before = [buffer.clone() for buffer in buffers]
+        with self.machine.autocast():
+            found = self.method.store(batch.images, batch.targets)
+        if buffers:  # the step counts its images itself: not twice in running statistics
+            torch._foreach_copy_(buffers, before)
+        return found
 
-        def by_herding(column: int, rows: Ints, count: int) -> Ints:
-            features = self._look_at(self.model.features, self.train_pixels, rows)
-            return rows[herding(features, count)]
+    def put(self, landing: Tensor, batch: Batch, found: Mapping[str, Tensor]) -> None:
+        """Let a step's images land in the reservoir, with what the method stores with them."""
+        if self.reservoir is not None:
+            self.reservoir.put(landing, batch, found, type(self.method).__name__)
 
-        return {"random": at_random, "herding": by_herding}[self.method.selection]
+    @property
+    def _stores(self) -> bool:
+        return type(self.method).store is not Method.store
 
-    def _batches(self, images: TrainingSet) -> Iterator[Batch]:
-        size, device = self.settings.batch_size, self.machine.device
-        parts = [images.take(np.s_[i : i + size]) for i in range(0, len(images), size)]
-        pixels = self.train_pixels.batches([part.rows for part in parts])
-        for part, stored in zip(parts, pixels, strict=True):
-            yield Batch(
-                for_evaluation(stored, self.transform),
-                torch.tensor(part.targets, dtype=torch.float32, device=device),
-                torch.tensor(part.replayed, device=device),
-            )
+    @torch.no_grad()
+    def _to_store(self, rows: Ints, targets: Bools) -> dict[str, NDArray[Any]]:
+        """Return what the method stores with images, as they are in the file: arrays (n, …)."""
+        if not self._stores:
+            return {}
+        self.model.eval()
+        cuts, device = range(0, len(rows), self.at_once), self.machine.device
+        parts: dict[str, list[NDArray[Any]]] = {}
+        shapes: Shapes | None = None
+        pixels = self.train_pixels.batches([rows[i : i + self.at_once] for i in cuts])
+        for i, images in zip(cuts, pixels, strict=True):
+            labels = torch.tensor(targets[i : i + self.at_once], dtype=torch.float32, device=device)
+            with self.machine.autocast():
+                found = self.method.store(for_evaluation(images, self.transform), labels)
+            shapes = stored_shapes(found, len(images), type(self.method).__name__, shapes)
+            for name, tensor in found.items():
+                parts.setdefault(name, []).append(on_host(tensor))
+        return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 
-    def _class_images(self, task: Task, column: int, limit: int | None) -> Tensor:
+    def _select(self, task: Task, column: int, rows: Ints, count: int) -> Ints:
+        """Return the rows of a class to keep, as the method's selection chooses them."""
+
+        def look(what: str) -> NDArray[np.float32]:
+            function = self.model if what == "logits" else self.model.features
+            return self._look_at(function, self.train_pixels, rows)
+
+        random = generator_for(self.settings.seed, "memory", task.index, column)
+        candidates = Candidates(column, rows, random, look)
+        return chosen_rows(self.method.selection, candidates, count)
+
+    def stored_images(self, seen: int, column: int, limit: int | None = None) -> Tensor:
+        """Return the stored images that carry a label, each once."""
+        memory = self.memory_now()
+        rows = memory.rows[memory.targets(seen)[:, column]]
+        _, first = np.unique(rows, return_index=True)
+        return self._as_in_file(rows[np.sort(first)][:limit])
+
+    def class_images(self, task: Task, column: int, limit: int | None = None) -> Tensor:
+        """Return images of a class of a task, drawn at random where there are too many."""
         rows = task.train.rows[task.train.targets[:, column]]
         if limit is not None and len(rows) > limit:
             random = generator_for(self.settings.seed, "look-up", task.index, column)
             rows = random_choice(rows, limit, random)
+        return self._as_in_file(rows)
+
+    def _as_in_file(self, rows: Ints) -> Tensor:
+        """Return images (n, 3, h, w), normalised and not augmented."""
         (images,) = self.train_pixels.batches([rows])
         return for_evaluation(images, self.transform)
 

@@ -1,8 +1,8 @@
-"""What a learner keeps of earlier tasks: row numbers and the labels it saw with them."""
+"""What a learner keeps of earlier tasks: rows, the labels it saw with them, what it stored."""
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,22 +16,30 @@ from polarbear.benchmark.stream import Task
 Select = Callable[[int, Ints, int], Ints]
 """``select(column, rows, count)`` gives the rows of a class to keep, the dearest first."""
 
+Store = Callable[[Ints, Bools], Mapping[str, NDArray[Any]]]
+"""``store(rows, targets)`` gives what is kept with images, by name: arrays (n, …)."""
+
+ANY_CLASS = -1  # the column of a list that holds images of all classes: a reservoir
+
 
 @dataclass(frozen=True, eq=False)
 class ClassList:
     """Stored images of one class: ``rows`` (n,) and their labels in the task they came in.
 
     ``labels`` (n, new) has the columns ``first`` to ``first + new``: a task shows no others.
+    ``stored`` is what the method keeps with the images, by name: (n, …).
     """
 
     column: int
     rows: Ints
     first: int
     labels: Bools
+    stored: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def cut(self, count: int) -> "ClassList":
         """Return the first ``count`` images."""
-        return ClassList(self.column, self.rows[:count], self.first, self.labels[:count])
+        stored = {name: array[:count] for name, array in self.stored.items()}
+        return ClassList(self.column, self.rows[:count], self.first, self.labels[:count], stored)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +47,8 @@ class ReplayMemory:
     """One list of stored images a class, in the order of arrival.
 
     Rows number the training file, so pixels are never copied. The same row can be in two lists,
-    with the labels of two tasks: once as a bear, once as a polar bear.
+    with the labels of two tasks: once as a bear, once as a polar bear. A reservoir is one list for
+    all classes; ``offered`` images were offered to it in the tasks before.
 
     >>> from polarbear.named.registry import load
     >>> task = load("iirc-shapes")[0]
@@ -49,6 +58,7 @@ class ReplayMemory:
     """
 
     lists: tuple[ClassList, ...] = ()
+    offered: int = 0
 
     def __len__(self) -> int:
         """Count the stored images."""
@@ -60,8 +70,9 @@ class ReplayMemory:
         select: Select,
         per_class: int | None = None,
         total: int | None = None,
+        store: Store | None = None,
     ) -> "ReplayMemory":
-        """Return a memory that also holds images of a task's classes.
+        """Return a memory that also holds images of a task's classes, and what ``store`` gives.
 
         ``per_class`` limits every list; ``total`` replaces it by an equal share for each seen
         class, rounded up, and cuts older lists from their end. Without a limit all is kept.
@@ -69,9 +80,11 @@ class ReplayMemory:
         count = _share(per_class, total, len(task.seen))
         _refuse_known_classes(self, task)
         columns = range(task.new.start, task.new.stop)
-        new = tuple(_choose(task, column, select, count) for column in columns)
+        new = ReplayMemory(tuple(_choose(task, column, select, count) for column in columns))
+        if store is not None:
+            new = new._with_stored(store(new.rows, new.targets(len(task.seen))))
         old = self.lists if count is None else tuple(one.cut(count) for one in self.lists)
-        return ReplayMemory(old + new)
+        return ReplayMemory(old + new.lists)
 
     @cached_property
     def rows(self) -> Ints:
@@ -100,6 +113,16 @@ class ReplayMemory:
             begin = end
         return targets
 
+    @cached_property
+    def stored(self) -> Mapping[str, NDArray[Any]]:
+        """What the method keeps with the images, by name: (m, …).
+
+        Images without it have zeros; shorter rows, as of logits when there were fewer classes,
+        have zeros at their end.
+        """
+        names = dict.fromkeys(name for one in self.lists for name in one.stored)
+        return {name: frozen(_joined_rows(self.lists, name)) for name in names}
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return plain arrays for a checkpoint."""
         return {
@@ -109,6 +132,8 @@ class ReplayMemory:
             "counts": self._counts.astype(np.int64),
             "rows": self.rows.astype(np.int64),
             "labels": _join([one.labels.ravel() for one in self.lists], np.bool_),
+            **({"offered": np.array(self.offered, dtype=np.int64)} if self.offered else {}),
+            **{f"{_STORED}{name}": array for name, array in self.stored.items()},
         }
 
     @classmethod
@@ -127,14 +152,31 @@ class ReplayMemory:
         rows = np.split(arrays["rows"].astype(np.intp), np.cumsum(counts)[:-1])
         labels = np.split(arrays["labels"].astype(bool), np.cumsum(counts * widths)[:-1])
         places = zip(arrays["columns"].tolist(), arrays["firsts"].tolist(), strict=True)
-        return cls(
-            tuple(
-                ClassList(column, frozen(r), first, frozen(block.reshape(len(r), width)))
-                for (column, first), r, block, width in zip(
-                    places, rows, labels, widths.tolist(), strict=False
-                )
+        lists = tuple(
+            ClassList(column, frozen(r), first, frozen(block.reshape(len(r), width)))
+            for (column, first), r, block, width in zip(
+                places, rows, labels, widths.tolist(), strict=False
             )
         )
+        stored = {k[len(_STORED) :]: a for k, a in arrays.items() if k.startswith(_STORED)}
+        return cls(lists, int(arrays.get("offered", 0)))._with_stored(stored)
+
+    def _with_stored(self, stored: Mapping[str, NDArray[Any]]) -> "ReplayMemory":
+        """Return the same images with arrays (m, …) kept beside them."""
+        for name, array in stored.items():
+            if len(array) != len(self):
+                raise DataError(
+                    f"{len(array)} rows of {name!r} are stored with {len(self)} images: each needs "
+                    "one, so the file is damaged"
+                )
+        ends = np.cumsum(self._counts)
+        lists = tuple(
+            replace(
+                one, stored={k: frozen(a[end - len(one.rows) : end]) for k, a in stored.items()}
+            )
+            for one, end in zip(self.lists, ends.tolist(), strict=True)
+        )
+        return ReplayMemory(lists, self.offered)
 
     @property
     def _counts(self) -> Ints:
@@ -142,6 +184,7 @@ class ReplayMemory:
 
 
 _ARRAYS = {"columns", "firsts", "widths", "counts", "rows", "labels"}
+_STORED = "stored/"
 
 
 def random_choice(rows: Ints, count: int, random: np.random.Generator) -> Ints:
@@ -208,3 +251,25 @@ def _positions(kept: Ints, rows: Ints) -> Ints:
 
 def _join(parts: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)
+
+
+def _joined_rows(lists: tuple[ClassList, ...], name: str) -> NDArray[Any]:
+    """Return what is stored by a name in each list, one below the other, padded to one shape."""
+    parts = [one.stored[name] for one in lists if name in one.stored]
+    if len({part.ndim for part in parts}) > 1:
+        shapes = ", ".join(str(part.shape[1:]) for part in parts)
+        raise DataError(
+            f"what is stored as {name!r} has shapes of different lengths ({shapes}): rows may "
+            "become longer from task to task, but have as many dimensions"
+        )
+    shape = np.max([part.shape[1:] for part in parts], axis=0).astype(int).tolist()
+    count = sum(len(one.rows) for one in lists)
+    joined = np.zeros((count, *shape), dtype=np.result_type(*[part.dtype for part in parts]))
+    begin = 0
+    for one in lists:
+        if name in one.stored:
+            part = one.stored[name]
+            there = (slice(begin, begin + len(part)), *map(slice, part.shape[1:]))
+            joined[there] = part
+        begin += len(one.rows)
+    return joined

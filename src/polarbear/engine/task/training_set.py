@@ -1,39 +1,52 @@
 """What an epoch trains on: the task's images and, mixed in, every memory image once."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from torch import Tensor
 
 from polarbear.base.arrays import Bools, Ints
 from polarbear.benchmark.stream import Stream, View
-from polarbear.engine.contract.method import Method
+from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.replay_memory import ReplayMemory
+from polarbear.engine.task.stored import tables
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """Training rows (n,), their labels (n, seen), and which come from memory (n,)."""
+    """Training rows (n,), their labels (n, seen), and where in memory each is (n,), -1 if nowhere.
+
+    ``stored`` are tables on the device of what the method keeps with memory images, by name: an
+    image has the row of its place there, and the last row is zeros.
+    """
 
     rows: Ints
     targets: Bools
-    replayed: Bools
+    places: Ints
+    stored: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, view: View, memory: ReplayMemory | None = None) -> "TrainingSet":
         """Join a view and a memory, whose stored labels say nothing about later classes."""
         if memory is None or not len(memory.rows):
-            return cls(view.rows, view.targets, np.zeros(len(view), dtype=bool))
+            return cls(view.rows, view.targets, np.full(len(view), -1))
         stored = memory.targets(len(view.classes))
         return cls(
             np.concatenate([view.rows, memory.rows]),
             np.concatenate([view.targets, stored]),
-            np.repeat([False, True], [len(view), len(stored)]),
+            np.concatenate([np.full(len(view), -1), np.arange(len(stored))]),
         )
 
     @classmethod
     def of_memory(cls, memory: ReplayMemory, seen: int) -> "TrainingSet":
         """Return the memory alone."""
-        return cls(memory.rows, memory.targets(seen), np.ones(len(memory.rows), dtype=bool))
+        return cls(memory.rows, memory.targets(seen), np.arange(len(memory.rows)))
+
+    @property
+    def replayed(self) -> Bools:
+        """Which come from memory: (n,)."""
+        return self.places >= 0
 
     def __len__(self) -> int:
         """Count the images of an epoch."""
@@ -41,14 +54,14 @@ class TrainingSet:
 
     def take(self, index: Ints | slice) -> "TrainingSet":
         """Return some of it, in another order."""
-        return TrainingSet(self.rows[index], self.targets[index], self.replayed[index])
+        return TrainingSet(self.rows[index], self.targets[index], self.places[index], self.stored)
 
 
 @dataclass(frozen=True, eq=False)
 class TaskImages:
     """What a task trains on, what its steps' memory batches are drawn from, if any, and validates.
 
-    The same in every epoch.
+    The same in every epoch. A reservoir's batches are drawn from its slots instead.
     """
 
     training_set: TrainingSet
@@ -56,14 +69,18 @@ class TaskImages:
     valid: View
 
     @classmethod
-    def of(cls, stream: Stream, task: int, method: Method, memory: ReplayMemory) -> "TaskImages":
+    def of(cls, stream: Stream, task: int, learner: Learner) -> "TaskImages":
         """Gather a task's images, or those of the union so far with complete labels."""
+        method, memory, reservoir = learner.method, learner.memory, learner.reservoir
         view = training_view(stream, task, method.complete)
         mixed = memory if method.replay == "mixed" else None
-        beside = method.replay == "reference" and len(memory) > 0
+        beside = method.replay == "reference" and reservoir is None and len(memory) > 0
+        device = learner.machine.device
+        stored = reservoir.stored if reservoir else tables(memory.stored, device)
+        reference = TrainingSet.of_memory(memory, len(view.classes)) if beside else None
         return cls(
-            TrainingSet.of(view, mixed),
-            TrainingSet.of_memory(memory, len(view.classes)) if beside else None,
+            replace(TrainingSet.of(view, mixed), stored=stored),
+            reference and replace(reference, stored=stored),
             stream.valid(after=task) if method.complete else stream[task].valid,
         )
 

@@ -17,7 +17,7 @@ Complaint = str
 def check_step(learner: Learner, batch: Batch, reference: Batch | None) -> Iterator[Complaint]:
     """Return what is wrong with a method's loss and gradients on a batch."""
     method = learner.method
-    before = [getattr(batch, f.name).clone() for f in fields(batch)]
+    before = {name: tensor.clone() for name, tensor in _tensors(batch).items()}
     teacher = _weights(method.teacher)
     if type(method).loss is not Method.loss:
         with learner.machine.seeded(0):
@@ -77,13 +77,15 @@ def _check_gradients(learner: Learner) -> Iterator[Complaint]:
             )
 
 
-def _check_batch(batch: Batch, before: list[Tensor]) -> Iterator[Complaint]:
-    for one, kept in zip(fields(batch), before, strict=True):
-        if not torch.equal(getattr(batch, one.name), kept):
-            yield (
-                f"it changes batch.{one.name}, which is not its own: work on "
-                f"batch.{one.name}.clone()"
-            )
+def _check_batch(batch: Batch, before: dict[str, Tensor]) -> Iterator[Complaint]:
+    for name, tensor in _tensors(batch).items():
+        if not torch.equal(tensor, before[name]):
+            yield f"it changes batch.{name}, which is not its own: work on batch.{name}.clone()"
+
+
+def _tensors(batch: Batch) -> dict[str, Tensor]:
+    plain = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name != "stored"}
+    return plain | {f"stored[{name!r}]": tensor for name, tensor in batch.stored.items()}
 
 
 def _check_teacher(method: Method, before: dict[str, Tensor]) -> Iterator[Complaint]:

@@ -98,7 +98,7 @@ def _check_constructor(method: type[Method], options: Any, notes: Notes) -> None
 
 
 def _check_steps(trainer: Trainer, place: str, notes: Notes) -> None:
-    learner, where = trainer.learner, (trainer.progress.task, 1)
+    learner, where = trainer.learner, (trainer.progress.task, 0)
     for what, images in _few_images(trainer):
         with notes.at(f"{place}, {what}"):
             plan = EpochPlan.plan(learner, images, trainer.images.reference, where)

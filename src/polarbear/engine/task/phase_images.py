@@ -1,0 +1,76 @@
+"""What each phase of a task trains on."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from polarbear.base.arrays import Ints
+from polarbear.base.errors import PolarbearError
+from polarbear.benchmark.stream import Stream, Task
+from polarbear.engine.contract.phase import Phase
+from polarbear.engine.generator import generator_for
+from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.replay_memory import random_choice
+from polarbear.engine.task.stored import tables
+from polarbear.engine.task.training_set import TaskImages, TrainingSet, training_view
+
+
+def main_images(learner: Learner, stream: Stream, task: int) -> TaskImages:
+    """Return what a task's main phase trains on: all but what is held out."""
+    images = TaskImages.of(stream, task, learner)
+    everything, kept_out = images.training_set, _held_out(learner, images, task)
+    if not kept_out.size:
+        return images
+    # By row: the same image may be there twice, with the labels of two tasks.
+    rest = np.flatnonzero(~np.isin(everything.rows, everything.rows[kept_out]))
+    return replace(images, training_set=everything.take(rest))
+
+
+def phase_set(learner: Learner, stream: Stream, task: int, phase: Phase) -> TrainingSet:
+    """Return what a later phase of a task trains on."""
+    method, images = learner.method, TaskImages.of(stream, task, learner)
+    seen, stored = len(stream[task].seen), images.training_set.stored
+    chosen = {
+        "all": lambda: main_images(learner, stream, task).training_set,
+        "task": lambda: TrainingSet.of(training_view(stream, task, method.complete)),
+        "memory": lambda: replace(TrainingSet.of_memory(learner.memory, seen), stored=stored),
+        "balanced": lambda: _balanced(learner, stream[task]),
+        "held_out": lambda: images.training_set.take(_held_out(learner, images, task)),
+    }
+    training_set = chosen[phase.on]()
+    if not len(training_set):
+        raise PolarbearError(
+            f"the phase {phase.name!r} of {type(method).__name__} has no images: there are none "
+            f"{phase.on!r} in task {task} with replay = {method.replay!r} and held_out = "
+            f"{method.held_out}"
+        )
+    return training_set
+
+
+def _balanced(learner: Learner, task: Task) -> TrainingSet:
+    """Return the memory as it would be if the task ended now."""
+    memory = learner.filled(task)
+    return TrainingSet(
+        memory.rows,
+        memory.targets(len(task.seen)),
+        np.where(memory.classes < task.new.start, np.arange(len(memory)), -1),
+        tables(memory.stored, learner.machine.device),
+    )
+
+
+def _held_out(learner: Learner, images: TaskImages, task: int) -> Ints:
+    """Return the positions of what a task's training set lacks in its main phase.
+
+    Of each class as many of the task's images as of memory's: in the first task, none.
+    """
+    memory, found = learner.memory, images.training_set
+    count = learner.method.held_out if len(memory) else 0
+    own, chosen = len(found) - len(memory), [np.empty(0, dtype=np.intp)]
+    for column in np.flatnonzero(found.targets[:own].any(axis=0)) if count else ():
+        random = generator_for(learner.settings.seed, "held-out", task, int(column))
+        rows = np.flatnonzero(found.targets[:own, column])
+        chosen.append(random_choice(rows, min(count, len(rows) // 2), random))
+    for column in np.unique(memory.classes) if count else ():
+        stored = np.flatnonzero(memory.classes == column)
+        chosen.append(own + stored[max(len(stored) - count, -(-len(stored) // 2)) :])
+    return np.unique(np.concatenate(chosen))
