@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 import polarbear
-from polarbear.benchmark.stream import leaf_numbers
+from polarbear.benchmark.labels import leaf_numbers
 from polarbear.data.batches import batches, evaluation_batches
 from polarbear.data.folders import FolderIndex
 from polarbear.named.registry import find

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from polarbear import Hierarchy, Schedule, SplitRule, Stream, View
 from polarbear.base.errors import DataError, ScheduleError, UnknownNameError
+from polarbear.benchmark.labels import leaf_numbers
 from polarbear.benchmark.source import Source
-from polarbear.benchmark.stream import leaf_numbers
 from strategies import hierarchies, quick, schedules, streams, thorough
 from twin import Twin, labels
 

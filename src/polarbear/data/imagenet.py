@@ -9,8 +9,8 @@ import numpy as np
 from polarbear.base.arrays import Ints, frozen
 from polarbear.base.errors import DataError, unknown_name
 from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.labels import leaf_numbers
 from polarbear.benchmark.source import Source
-from polarbear.benchmark.stream import leaf_numbers
 from polarbear.data.folders import open_folders, refuse_wrong_classes
 from polarbear.data.packed import is_packed, open_packed
 
