@@ -1,6 +1,6 @@
 """What the checkers find, and the error that carries it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,12 +40,12 @@ def error(message: str) -> Finding:
     return Finding("error", message)
 
 
-def listed(names: Iterable[str]) -> str:
-    """Write names, the first five of many.
+def listed(names: Iterable[str], most: int = 5, write: Callable[[str], str] = repr) -> str:
+    """Write names, the first of many.
 
-    >>> listed(["bear", "lamp"])
-    "'bear', 'lamp'"
+    >>> listed(["bear", "lamp", "bus"], most=2)
+    "'bear', 'lamp', … (3 in all)"
     """
-    shown = [repr(name) for name in names]
-    more = f", … ({len(shown)} in all)" if len(shown) > 5 else ""
-    return ", ".join(shown[:5]) + more
+    shown = [write(name) for name in names]
+    more = f", … ({len(shown)} in all)" if len(shown) > most else ""
+    return ", ".join(shown[:most]) + more

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import DataError
 from polarbear.base.findings import Finding, error, listed, warning
-from polarbear.benchmark.counts import Statistics, stream_statistics
+from polarbear.benchmark.counts import stream_statistics
 from polarbear.benchmark.source import FileName
 from polarbear.benchmark.stream import Stream, Task, View
 
@@ -31,46 +31,32 @@ def check_rows(stream: Stream) -> Iterator[Finding]:
                 f"task {task.index} has no {' and no '.join(empty)} images: there is nothing to "
                 "learn or to score. Add images of its classes, or leave the task out"
             )
-    yield from _never_learnt(counted)
-    yield from _never_evaluated(stream)
-    yield from _uneven_leaves(stream)
-
-
-def _never_learnt(counted: Statistics) -> Iterator[Finding]:
-    bare = [size.name for size in counted.class_sizes if not size.train]
-    if bare:
+    if bare := [size.name for size in counted.class_sizes if not size.train]:
         yield error(
             f"no training image has the label {listed(bare)}: the class cannot be learnt. Its "
             "leaves have no images, or so few that their share rounds down to 0; add images, or "
             "change the shares of the SplitRule"
         )
-    blind = [size.name for size in counted.class_sizes if not size.valid]
-    if blind:
+    if blind := [size.name for size in counted.class_sizes if not size.valid]:
         yield warning(
             f"no in-task validation image has the label {listed(blind)}: choosing an epoch by "
             "validation is blind for it. Add images, or raise SplitRule.valid"
         )
-
-
-def _never_evaluated(stream: Stream) -> Iterator[Finding]:
-    last = len(stream) - 1
-    bare = _without_images(stream.test(last))
-    if bare:
+    if bare := _without_images(stream.test(len(stream) - 1)):
         yield error(
             f"no test image has the label {listed(bare)}: whether it was learnt is never asked. "
             "Add test images"
         )
-    blind = _without_images(stream.post_valid(last))
-    if blind:
+    if blind := _without_images(stream.post_valid(len(stream) - 1)):
         yield warning(
             f"no post-task validation image has the label {listed(blind)}: tuning is blind for "
             "it. Add images, or raise SplitRule.post_valid"
         )
+    yield from _uneven_leaves(stream)
 
 
 def _without_images(view: View) -> list[str]:
-    images = np.bincount(view.leaf, minlength=len(view.label_table)) @ view.label_table
-    return [name for name, count in zip(view.classes, images, strict=True) if not count]
+    return [name for name, count in zip(view.classes, view.label_counts, strict=True) if not count]
 
 
 def _uneven_leaves(stream: Stream) -> Iterator[Finding]:

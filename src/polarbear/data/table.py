@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polarbear.base.errors import DataError, counted, unknown_name
-from polarbear.base.guarded import read_bytes, read_csv
+from polarbear.base.guarded import read_csv
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.labels import number_leaves
 from polarbear.benchmark.source import Source
-from polarbear.data.decode import LazyImages
+from polarbear.data.decode import LazyImages, OnDisk
 
 COLUMNS = ("path", "label", "split")
 SPLITS = ("train", "test")
 
 
 @dataclass(frozen=True, eq=False)
-class TableFiles:
+class TableFiles(OnDisk):
     """Image files by row number, as a table lists them; paths are relative to ``folder``."""
 
     folder: Path
@@ -32,17 +32,9 @@ class TableFiles:
         """Return an image's path as the table has it."""
         return self.paths[row]
 
-    def where(self, row: int) -> str:
-        """Say where an image is stored, for messages."""
-        return f"{self.path(row)} (row {row})"
-
     def path(self, row: int) -> Path:
         """Return an image's path."""
         return self.folder / self.paths[row]
-
-    def encoded(self, row: int) -> bytes:
-        """Return an image file's bytes."""
-        return read_bytes(self.path(row), self.where(row))
 
 
 def open_table(
