@@ -30,6 +30,13 @@ class CheckError(PolarbearError):
         super().__init__("\n  ".join(lines))
 
 
+def report(what: str, found: tuple[Finding, ...], *, strict: bool) -> tuple[Finding, ...]:
+    """Return what was found; with ``strict``, errors are raised, and the warnings with them."""
+    if strict and any(finding.level == "error" for finding in found):
+        raise CheckError(what, found)
+    return found
+
+
 def warning(message: str) -> Finding:
     """Return a finding that changes what scores mean."""
     return Finding("warning", message)

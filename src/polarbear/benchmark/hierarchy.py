@@ -64,14 +64,21 @@ class Hierarchy:
         titles: Mapping[str, str] | None = None,
     ) -> "Hierarchy":
         """Build from (class, its parent or None); a parent need not have a line of its own."""
-        pairs = list(parents.items() if isinstance(parents, Mapping) else parents)
-        given = _first_parent(pairs)
-        names = list(
-            dict.fromkeys(n for child, up in pairs for n in ((up, child) if up else (child,)))
-        )
-        number = {name: i for i, name in enumerate(names)}
-        up_of = tuple(number[up] if (up := given.get(name)) else -1 for name in names)
-        return cls(tuple(names), up_of, titles or {})
+        given: dict[str, str | None] = {}
+        number: dict[str, int] = {}
+        for child, up in parents.items() if isinstance(parents, Mapping) else parents:
+            for name in (up or child, child):
+                _refuse_bad_name(name)
+                number.setdefault(name, len(number))
+            if child in given:
+                raise HierarchyError(
+                    f"class {child!r} is doubled: under {given[child] or 'nothing'!r} and under "
+                    f"{up or 'nothing'!r}. A class has one parent, so that it is clear which "
+                    "images it gets; give the second one a name of its own"
+                )
+            given[child] = up
+        up_of = tuple(number[up] if (up := given.get(name)) else -1 for name in number)
+        return cls(tuple(number), up_of, titles or {})
 
     @classmethod
     def from_children(
@@ -220,21 +227,6 @@ def _refuse_too_deep(levels: int) -> None:
             f"a hierarchy has at most {DEEPEST} levels, as an image has a label of each; this has "
             f"{levels} or more: is each class below the one before it by mistake?"
         )
-
-
-def _first_parent(pairs: list[tuple[str, str | None]]) -> dict[str, str | None]:
-    given: dict[str, str | None] = {}
-    for child, up in pairs:
-        for name in (child, up or child):
-            _refuse_bad_name(name)
-        if child in given:
-            raise HierarchyError(
-                f"class {child!r} is doubled: under {given[child] or 'nothing'!r} and under "
-                f"{up or 'nothing'!r}. A class has one parent, so that it is clear which images "
-                "it gets; give the second one a name of its own"
-            )
-        given[child] = up
-    return given
 
 
 def _walk(

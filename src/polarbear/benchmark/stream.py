@@ -286,11 +286,9 @@ class Stream(Sequence[Task]):
     @cached_property
     def _leaf_in_task(self) -> Bools:
         """Whether an image of each class belongs to each task: (t, c + 1); the last is no class."""
-        belongs = np.zeros((len(self), len(self.hierarchy) + 1), dtype=bool)
-        for index, task in enumerate(self.schedule.tasks):
-            columns = [self.hierarchy.index(name) for name in task]
-            belongs[index, :-1] = self.hierarchy.closure[:, columns].any(axis=1)
-        return belongs
+        first = np.cumsum([0, *map(len, self.schedule.tasks[:-1])])
+        belongs = np.logical_or.reduceat(self._arrival_closure, first, axis=1).T
+        return np.pad(belongs, ((0, 0), (0, 1)))
 
     @cached_property
     def _post_rows(self) -> Ints:

@@ -5,6 +5,7 @@ import io
 import logging
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from polarbear.base.errors import DataError, counted
-from polarbear.base.files import write_whole
+from polarbear.base.files import write_json, write_whole
 from polarbear.base.lock import alone
 from polarbear.benchmark.source import Source
 from polarbear.data.decode import (
@@ -69,7 +70,7 @@ def pack(
         write_whole(part / INDEX, lambda out: np.savez(out, allow_pickle=False, **index))
         end, sha256 = int(index["offsets"][-1]), content_checksum(digest, index)
         header = Header(len(files[0]), len(files[1]), end, size, quality, sha256)
-        write_whole(part / HEADER, lambda out: out.write(header.to_json().encode()))
+        write_json(part / HEADER, asdict(header))
         if folder.exists():
             folder.rmdir()
         part.rename(folder)

@@ -7,8 +7,7 @@ JPEG (ImageNet at short side 256: about 26 KB each, 34 GB in all); others keep t
 """
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +51,6 @@ class Header:
                 raise DataError(f"{name} is a whole number from {least} to {most}, not {value!r}")
         if not isinstance(self.sha256, str):
             raise DataError(f"sha256 is a text, not {self.sha256!r}")
-
-    def to_json(self) -> str:
-        """Write it as text."""
-        return json.dumps(asdict(self), indent=2) + "\n"
 
 
 @dataclass(frozen=True, eq=False)
