@@ -274,10 +274,10 @@ class Stream(Sequence[Task]):
     @cached_property
     def _task_rows(self) -> dict[str, list[Ints]]:
         """Split → the rows of each task."""
-        of = partial(class_rows, hierarchy=self.hierarchy, grouped=self._grouped, rule=self.rule)
+        rows = partial(class_rows, hierarchy=self.hierarchy, grouped=self._grouped, rule=self.rule)
         return {
             split: [
-                _union([part for name in task for part in of(name, split)])
+                _union([part for name in task for part in rows(name, split)])
                 for task in self.schedule.tasks
             ]
             for split in ("train", "valid")
