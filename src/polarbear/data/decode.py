@@ -6,7 +6,7 @@ Needs Pillow, as the extra ``images`` has it.
 import io
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -135,7 +135,7 @@ class LazyImages:
 
 def in_order(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Return the result of each item in their order, by many threads that are a few items ahead."""
     threads = workers_or_default(workers)
     waiting: deque[Future[Result]] = deque()

@@ -5,6 +5,7 @@ import io
 import logging
 import os
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -60,10 +61,10 @@ def pack(
     folder = Path(folder).absolute()
     files = [_files_of(source, split) for split in ("train", "test")]
     total = sum(map(len, files))
-    with alone(folder, wait=False):
+    rows = ((images, row) for images in files for row in range(len(images)))
+    encode = partial(_stored, size=size, quality=quality)
+    with alone(folder, wait=False), closing(in_order(encode, rows, workers)) as stored:
         part = _fresh_part(folder)
-        rows = ((images, row) for images in files for row in range(len(images)))
-        stored = in_order(partial(_stored, size=size, quality=quality), rows, workers)
         digest, index = _write_images(part / IMAGES, stored, total, progress)
         index["leaf"] = np.concatenate([source.train_leaf, source.test_leaf]).astype("<i4")
         index["leaves"] = np.frombuffer(FileNames.of(source.leaves).joined, np.uint8)
