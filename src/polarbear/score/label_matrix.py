@@ -22,7 +22,7 @@ def as_labels(matrix: object, what: str = "predictions") -> Bools:
         return array
     if np.issubdtype(array.dtype, np.floating):
         raise PredictionError(
-            f"{what} must be booleans: which labels are named; what came is {array.dtype}. "
+            f"{what} must be booleans: which labels are predicted; what came is {array.dtype}. "
             "Threshold the scores first: logits > 0, or probabilities > 0.5"
         )
     if not np.issubdtype(array.dtype, np.integer):

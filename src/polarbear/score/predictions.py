@@ -36,7 +36,7 @@ class Predictions:
     order: int | None = None
     split: str | None = None
 
-    def named(self, view: View, after: int, *, threshold: float | None = None) -> Bools:
+    def predicted(self, view: View, after: int, *, threshold: float | None = None) -> Bools:
         """Return the labels predicted for a view's images, in its order of rows: (n, s).
 
         Where the file has scores, labels with a score above ``threshold`` count as predicted.
@@ -54,8 +54,8 @@ class Predictions:
                 f"{where} has scores ({given.dtype}): say above which threshold a label counts as "
                 "predicted (--threshold 0 for logits, 0.5 for probabilities)"
             )
-        named = as_labels(given, where) if threshold is None else above(given, threshold, where)
-        return named if rows is None else named[_places(self.path, after, rows, view)]
+        predicted = as_labels(given, where) if threshold is None else above(given, threshold, where)
+        return predicted if rows is None else predicted[_places(self.path, after, rows, view)]
 
     def refuse_gaps(self, tasks: int) -> None:
         """Refuse a file that leaves out a task before its last, or has more than so many.

@@ -38,17 +38,17 @@ READING = (
 )
 
 
-def confusion_shares(named: Bools, targets: Bools) -> Floats:
+def confusion_shares(predicted: Bools, targets: Bools) -> Floats:
     """Return the share of the images that carry a class (row) which are given another (column).
 
     Both are (n, s); a class without images has a row of NaN: (s, s).
 
-    >>> named = np.array([[1, 0], [1, 1]], dtype=bool)
+    >>> predicted = np.array([[1, 0], [1, 1]], dtype=bool)
     >>> targets = np.array([[1, 0], [1, 1]], dtype=bool)
-    >>> confusion_shares(named, targets).tolist()
+    >>> confusion_shares(predicted, targets).tolist()
     [[1.0, 0.5], [1.0, 1.0]]
     """
-    shares = confusion_rates(named, targets)
+    shares = confusion_rates(predicted, targets)
     shares[~targets.any(axis=0)] = np.nan
     return shares
 
@@ -109,7 +109,7 @@ def _overview_column(
         if after in run.done:
             given = answers(run, after, options.root)
             truth = given.view.targets
-            _matrix(axes, confusion_shares(given.named, truth), crisp)
+            _matrix(axes, confusion_shares(given.predicted, truth), crisp)
             if not panels[0].images:
                 _matrix(panels[0], confusion_shares(truth, truth), crisp)
         else:
@@ -122,8 +122,10 @@ def _in_full(group: Group, run: Run, after: int, options: Options) -> Drawing:
     given = answers(run, after, options.root)
     truth = given.view.targets
     figure, panels, bar = _two_squares(given)
-    for axes, named, name in zip(panels, (truth, given.named), (TRUTH, group.title), strict=True):
-        _matrix(axes, confusion_shares(named, truth))
+    for axes, predicted, name in zip(
+        panels, (truth, given.predicted), (TRUTH, group.title), strict=True
+    ):
+        _matrix(axes, confusion_shares(predicted, truth))
         _name_labels(axes, given)
         axes.set_title(f"{name}, after task {after}")
         axes.set_xlabel(GIVEN)

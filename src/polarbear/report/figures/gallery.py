@@ -42,7 +42,7 @@ MARKS = {"✓ right": RIGHT, "✗ wrong": WRONG, "– not given": MISSING}
 class Labels:
     """What a method says of an image after a task: names of classes, each in order of arrival.
 
-    ``missing`` are labels the image carries that are not named.
+    ``missing`` are labels the image carries that are not predicted.
     """
 
     right: tuple[str, ...]
@@ -55,12 +55,12 @@ def labels_of(given: Answers, row: int) -> Labels | None:
     place = int(np.searchsorted(given.view.rows, row))
     if place == len(given.view) or given.view.rows[place] != row:
         return None
-    named, true = given.named[place], given.view.label_table[given.view.leaf[place]]
+    predicted, true = given.predicted[place], given.view.label_table[given.view.leaf[place]]
 
     def names(columns: Bools) -> tuple[str, ...]:
         return tuple(given.view.classes[column] for column in np.flatnonzero(columns))
 
-    return Labels(names(named & true), names(named & ~true), names(true & ~named))
+    return Labels(names(predicted & true), names(predicted & ~true), names(true & ~predicted))
 
 
 def chosen_rows(stream: Stream, count: int = IMAGES) -> Ints:

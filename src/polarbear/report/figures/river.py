@@ -60,22 +60,22 @@ def label_river(run: Run, superclass: str, options: Options) -> River:
     return River(superclass, tasks, np.stack(shares, axis=1), np.array(above))
 
 
-def kinds_of(named: Bools, targets: Bools, family: Bools, root: int, to_come: Bools) -> Bools:
+def kinds_of(predicted: Bools, targets: Bools, family: Bools, root: int, to_come: Bools) -> Bools:
     """Say which of KINDS each image's labels are: (len(KINDS), n), one kind an image.
 
-    ``named`` and ``targets`` are (n, s); ``family`` (s,) marks the columns of the superclass,
+    ``predicted`` and ``targets`` are (n, s); ``family`` (s,) marks the columns of the superclass,
     ``root``, and of what is below it; ``to_come`` (n,) the images whose subclass has not arrived.
     A label from elsewhere outweighs a wrong sibling, and that whatever is right.
     """
-    wrong = named & ~targets
+    wrong = predicted & ~targets
     elsewhere = wrong[:, ~family].any(axis=1)
     sibling = ~elsewhere & wrong.any(axis=1)
     clean = ~elsewhere & ~sibling
-    above = named[:, root]
+    above = predicted[:, root]
     below = np.delete(family, root)
-    due, got = (np.delete(x, root, axis=1)[:, below] for x in (targets, targets & named))
+    due, got = (np.delete(x, root, axis=1)[:, below] for x in (targets, targets & predicted))
     whole = due.any(axis=1) & (got == due).all(axis=1)
-    nothing = ~named.any(axis=1)
+    nothing = ~predicted.any(axis=1)
     return np.stack(
         [
             clean & above & whole & ~to_come,
@@ -129,9 +129,9 @@ def shares_of(given: Answers, superclass: str) -> tuple[Floats, float]:
     mine = tree.closure[given.view.leaf, number]
     seen = np.array([tree.index(name) for name in classes])
     to_come = ~np.isin(given.view.leaf[mine], seen)
-    named, targets = given.named[mine], given.view.targets[mine]
-    kinds = kinds_of(named, targets, tree.closure[seen, number], root, to_come)
-    return kinds.mean(axis=1), float(named[:, root].mean())
+    predicted, targets = given.predicted[mine], given.view.targets[mine]
+    kinds = kinds_of(predicted, targets, tree.closure[seen, number], root, to_come)
+    return kinds.mean(axis=1), float(predicted[:, root].mean())
 
 
 def _arrivals(stream: Stream, superclass: str) -> dict[int, int]:

@@ -80,7 +80,7 @@ def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
         name: [None] * len(stream) for name in ("confusion", "river", "labels")
     }
     for given in _readable(run, root):
-        rates, seen = confusion_rates(given.named, given.view.targets), len(given.view.classes)
+        rates, seen = confusion_rates(given.predicted, given.view.targets), len(given.view.classes)
         parts["confusion"][given.after] = _packed(rates)
         parts["river"][given.after] = [
             _shares(given, place) if place < seen else None for place in _superclasses(stream)
@@ -141,11 +141,11 @@ def _shares(given: Answers, place: int) -> list[int] | None:
 
 
 def _labels(given: Answers, rows: Ints) -> list[list[int] | None]:
-    """Return the labels named on each picked image, None while it is not asked about."""
+    """Return the labels predicted on each picked image, None while it is not asked about."""
     place = np.searchsorted(given.view.rows, rows)
     there = np.isin(rows, given.view.rows)
     return [
-        np.flatnonzero(given.named[i]).tolist() if asked else None
+        np.flatnonzero(given.predicted[i]).tolist() if asked else None
         for i, asked in zip(place, there, strict=True)
     ]
 

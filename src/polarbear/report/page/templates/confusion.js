@@ -21,7 +21,7 @@ async function drawConfusion() {
 
 function confusionPanel(who, task) {
   const title = who === "truth" ? "Ground truth" : METHODS[who].name;
-  const about = who === "truth" ? "what a perfect learner names" : `order ${ANSWERS.order ?? "of its own"}, seed ${ANSWERS.methods[who]?.seed ?? "?"}, 1 run`;
+  const about = who === "truth" ? "what a perfect learner predicts" : `order ${ANSWERS.order ?? "of its own"}, seed ${ANSWERS.methods[who]?.seed ?? "?"}, 1 run`;
   const heading = el("h3", {}, `${title} `, el("span", { class: "soft" }, about));
   if (!matrices.has(`${who}/${task}`)) {
     return el("div", {}, heading, notice(`${title} has no predictions after task ${task} in this class order.`));
@@ -137,7 +137,7 @@ function steer(event) {
 
 function setUpConfusion() {
   byId("confusion-about").replaceChildren(
-    "Rows are true labels, columns the labels a method names; a cell is the share of the row’s images that get the " +
+    "Rows are true labels, columns the labels a method predicts; a cell is the share of the row’s images that get the " +
     "column’s label. By arrival, left of the diagonal are older labels on newer classes, as a superclass should be, and " +
     `right of it newer labels on older classes; by superclass, siblings stand together. ${ofOneOrder()}`);
   byId("zoom-in").addEventListener("click", () => zoomBy(0.5));

@@ -135,7 +135,7 @@ function paintAxes(pen) {
   pen.font = "10.5px system-ui, sans-serif";
   pen.textAlign = "right";
   pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--soft");
-  pen.fillText("named →", GUTTER - 8, GUTTER - 24);
+  pen.fillText("predicted →", GUTTER - 8, GUTTER - 24);
   pen.fillText("true ↓", GUTTER - 8, GUTTER - 9);
 }
 
@@ -188,6 +188,6 @@ function describeCell() {
     const rate = matrices.get(`${who}/${task}`)?.[across * size + down];
     return `${who === "truth" ? "truth" : METHODS[who].name} ${isNumber(rate) ? percent(rate / 255) : "–"}`;
   });
-  out.replaceChildren("Of the images that are ", el("b", {}, row.name), ` (task ${row.task}), named `,
+  out.replaceChildren("Of the images that are ", el("b", {}, row.name), ` (task ${row.task}), predicted `,
     el("b", {}, column.name), ` (task ${column.task}): `, el("b", {}, rates.join(" · ")));
 }
