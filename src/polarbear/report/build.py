@@ -7,8 +7,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from polarbear.report.figures.gallery import gallery, side_by_side
 from polarbear.report.figures.river import river
 from polarbear.report.figures.style import FORMATS, Drawing, save, styled
 from polarbear.report.options import Options
+from polarbear.report.page.page import write_page
 from polarbear.report.read.answers import comparable_runs
 from polarbear.report.read.groups import Runs
 from polarbear.report.read.paper import paper_results
@@ -33,6 +32,8 @@ log = logging.getLogger("polarbear")
 Draw = Callable[[Runs, Options], list[Drawing]]
 
 Part = Callable[[], list["Made"]]
+#: What a part has made, and why it was left out if it was.
+Result = tuple[list["Made"], str]
 
 FIGURES: Mapping[str, Draw] = {
     "average-pw-js": figures.average_pw_js,
@@ -49,7 +50,7 @@ FIGURES: Mapping[str, Draw] = {
     "side-by-side": side_by_side,
 }
 #: Figures with a drawing a method. Each is a part of its own, so that processes share them.
-BY_METHOD: Mapping[str, Callable[[Runs, Options, Sequence[str]], list[Drawing]]] = {
+BY_METHOD: Mapping[str, Callable[..., list[Drawing]]] = {
     "confusion-full": confusion_full,
     "gallery": gallery,
 }
@@ -57,7 +58,6 @@ TABLES: Mapping[str, Callable[[Runs, Options], list[Table]]] = {
     "results": lambda runs, options: result_tables(runs, paper=options.paper),
     "statistics": statistics_tables,
 }
-PAGE = "polarbear.report.page.page"
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,6 @@ class Made:
     kind: str
     caption: str
     files: tuple[Path, ...]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a part has made, or why it was left out."""
-
-    made: tuple[Made, ...]
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,13 @@ def build_report(
     confusion without predictions, is left out and the report says why.
     """
     out, options = Path(out), options or Options()
-    _check(runs, options, formats, only)
+    options.check(runs)
+    for kind, given, valid in (("format", formats, FORMATS), ("figure", only, FIGURES)):
+        for name in given:
+            if name not in valid:
+                raise unknown_name(kind, name, valid)
+    with styled():
+        pass  # says at once that matplotlib is missing
     parts = _parts(runs, out, options, formats, only)
     results: dict[str, Result] = {}
     folder = None  # of a benchmark of one's own, where it is one and is here
@@ -118,8 +116,8 @@ def build_report(
     for name, result in _results(list(parts.items()), jobs, folder):
         say(name)
         results[name] = result
-    made = [one for name in parts for one in results[name].made]
-    left_out = {name: results[name].reason for name in parts if results[name].reason}
+    made = [one for name in parts for one in results[name][0]]
+    left_out = {name: results[name][1] for name in parts if results[name][1]}
     if options.paper and not paper_results(runs.benchmark):
         left_out["the paper's numbers"] = f"the paper has no table for {runs.benchmark}"
     report = Report(out, tuple(made), left_out)
@@ -155,13 +153,13 @@ def _know(folder: Path | None) -> None:
 
 
 def _make(parts: Sequence[tuple[str, Part]]) -> list[tuple[str, Result]]:
-    results = []
+    results: list[tuple[str, Result]] = []
     for name, part in parts:
         try:
-            results.append((name, Result(tuple(part()))))
+            results.append((name, (part(), "")))
         except PolarbearError as error:
             log.info("%s left out: %s", name, error)
-            results.append((name, Result((), str(error))))
+            results.append((name, ([], str(error))))
     return results
 
 
@@ -173,16 +171,6 @@ def draw(name: str, runs: Runs, options: Options | None = None) -> list[Drawing]
         return FIGURES[name](runs, options or Options())
 
 
-def _check(runs: Runs, options: Options, formats: Sequence[str], only: Sequence[str]) -> None:
-    options.check(runs)
-    for kind, given, valid in (("format", formats, FORMATS), ("figure", only, FIGURES)):
-        for name in given:
-            if name not in valid:
-                raise unknown_name(kind, name, valid)
-    with styled():
-        pass  # says at once that matplotlib is missing
-
-
 def _parts(
     runs: Runs, out: Path, options: Options, formats: Sequence[str], only: Sequence[str]
 ) -> dict[str, Part]:
@@ -192,8 +180,7 @@ def _parts(
             parts[part] = partial(_figures, draw_part, runs, out / "figures", options, formats)
     for name in TABLES:
         parts[f"tables: {name}"] = partial(_tables, name, runs, out / "tables", options)
-    if find_spec(PAGE) is not None:
-        parts["page"] = partial(_page, runs, out, options)
+    parts["page"] = partial(_page, runs, out, options)
     return parts
 
 
@@ -205,11 +192,10 @@ def _drawn(name: str, runs: Runs) -> dict[str, Draw]:
         groups = [group for group, _ in comparable_runs(runs)]
     except PolarbearError:
         return {name: FIGURES[name]}  # which says why it cannot be drawn
-    one: Callable[..., list[Drawing]] = BY_METHOD[name]
     titles = Counter(group.title for group in groups)
     return {
         f"{name}: {group.title if titles[group.title] == 1 else file_name(group.name)}": partial(
-            one, only=(group.name,)
+            BY_METHOD[name], only=(group.name,)
         )
         for group in groups
     }
@@ -233,7 +219,7 @@ def _tables(name: str, runs: Runs, folder: Path, options: Options) -> list[Made]
 
 
 def _page(runs: Runs, out: Path, options: Options) -> list[Made]:
-    file: Path = import_module(PAGE).write_page(runs, out, paper=options.paper, root=options.root)
+    file = write_page(runs, out, paper=options.paper, root=options.root)
     return [Made("page", "page", "All of it to look through, in one file.", (file,))]
 
 
@@ -242,8 +228,9 @@ def _write_contents(report: Report, runs: Runs) -> None:
     groups = ", ".join(f"{group.title} ({group.count})" for group in runs.groups)
     about = f"{counted(runs.count, 'run')}, {runs.split} images: {groups}."
     lines = [f"# Report on {runs.benchmark}", "", about, ""]
-    for kind in ("page", "figure", "table"):
-        lines += [_line(one, report.folder) for one in report.made if one.kind == kind]
+    for one in sorted(report.made, key=lambda one: ("page", "figure", "table").index(one.kind)):
+        links = (f"[{file.suffix[1:]}]({_relative(file, report.folder)})" for file in one.files)
+        lines.append(f"- **{one.name}** ({', '.join(links)}): {one.caption}")
     if report.left_out:
         lines += ["", "Left out:", ""]
         lines += [f"- {name}: {reason}" for name, reason in report.left_out.items()]
@@ -258,11 +245,6 @@ def _write_contents(report: Report, runs: Runs) -> None:
     }
     text = json_text(content, indent=1) + "\n"
     (report.folder / "contents.json").write_text(text, encoding="utf-8")
-
-
-def _line(one: Made, folder: Path) -> str:
-    links = ", ".join(f"[{file.suffix[1:]}]({_relative(file, folder)})" for file in one.files)
-    return f"- **{one.name}** ({links}): {one.caption}"
 
 
 def _relative(file: Path, folder: Path) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from polarbear.base.arrays import Bools, Ints
 from polarbear.base.errors import PredictionError
@@ -27,10 +27,6 @@ def as_labels(matrix: object, what: str = "predictions") -> Bools:
         )
     if not np.issubdtype(array.dtype, np.integer):
         raise PredictionError(f"{what} must be booleans, or 0 and 1; what came is {array.dtype}")
-    return _from_whole_numbers(array, what)
-
-
-def _from_whole_numbers(array: NDArray[np.integer], what: str) -> Bools:
     labels: Bools = array == 1
     other = array[~labels & (array != 0)]
     if other.size:

@@ -194,7 +194,7 @@ def _divide(part: Floats, whole: Floats) -> Floats:
 # The entries: what each score is called and where it is shown. Scores of single images are worked
 # out for all labels ("") and for each level alone; scores of pairs, in the order of their lines in
 # ``scores.jsonl``.
-register_score(
+for entry in (
     ImageScore(
         "pw_jaccard",
         pw_jaccard,
@@ -215,34 +215,24 @@ register_score(
             ),
             "/subclass": Shown(column="sub", head="subclasses"),
         },
-    )
-)
-register_score(
+    ),
     ImageScore(
         "jaccard",
         jaccard,
         "Jaccard",
         "labels both predicted and true ÷ labels predicted or true",
         shown={"": Shown(column="Jaccard", head="Jaccard")},
-    )
-)
-register_score(
+    ),
     ImageScore(
         "exact_match",
         exact_match,
         "exact match",
         "share of images with all their labels predicted and no other",
         shown={"": Shown(head="exact match")},
-    )
-)
-register_score(
-    ImageScore("precision", precision, "precision", "share of the predicted labels that are true")
-)
-register_score(
-    ImageScore("recall", recall, "recall", "share of the true labels that are predicted")
-)
-register_score(ImageScore("f1", f1, "F1", "harmonic mean of precision and recall"))
-register_score(
+    ),
+    ImageScore("precision", precision, "precision", "share of the predicted labels that are true"),
+    ImageScore("recall", recall, "recall", "share of the true labels that are predicted"),
+    ImageScore("f1", f1, "F1", "harmonic mean of precision and recall"),
     PairScore(
         "label_ratio",
         lambda compared: label_ratio(compared.predicted, compared.true),
@@ -257,9 +247,7 @@ register_score(
                 question="Does it predict too many labels, or too few?",
             )
         },
-    )
-)
-register_score(
+    ),
     PairScore(
         "implication",
         lambda compared: implication(compared.predicted, compared.parent),
@@ -277,9 +265,7 @@ register_score(
                 panel="implication: predicted subclasses\nthat come with their superclass",
             )
         },
-    )
-)
-register_score(
+    ),
     PairScore(
         "sibling_error",
         lambda compared: sibling_error(compared.predicted, compared.siblings),
@@ -298,9 +284,7 @@ register_score(
                 panel="sibling error: images given\na wrong sibling's label",
             )
         },
-    )
-)
-register_score(
+    ),
     PairScore(
         "late_recall",
         lambda compared: late_recall(compared.predicted, compared.late),
@@ -318,5 +302,6 @@ register_score(
                 panel="late recall: images of later\nsubclasses given their superclass",
             )
         },
-    )
-)
+    ),
+):
+    register_score(entry)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polarbear.base.arrays import Bools, Floats
-from polarbear.base.errors import DataError
 from polarbear.base.names import file_name
 from polarbear.report.figures.style import CRISP, PAGE, Drawing, new_figure, show_pixels
 from polarbear.report.options import Options, chosen_moments
@@ -56,7 +55,8 @@ def confusion_shares(predicted: Bools, targets: Bools) -> Floats:
 def confusion(runs: Runs, options: Options) -> list[Drawing]:
     """Draw confusion matrices of all methods after several tasks, the truth above them."""
     chosen = comparable_runs(runs)
-    return [_overview(runs, chosen, _moments(chosen, options), options)]
+    moments = chosen_moments(options, {j for _, run in chosen for j in run.done})
+    return [_overview(runs, chosen, moments, options)]
 
 
 def confusion_full(runs: Runs, options: Options, only: Sequence[str] = ()) -> list[Drawing]:
@@ -65,7 +65,7 @@ def confusion_full(runs: Runs, options: Options, only: Sequence[str] = ()) -> li
     After each task that is asked for, else after the last one. ``only`` names the groups.
     """
     chosen = comparable_runs(runs)
-    moments = _moments(chosen, options)
+    moments = chosen_moments(options, {j for _, run in chosen for j in run.done})
     drawings = []
     for group, run in chosen:
         if not only or group.name in only:
@@ -73,13 +73,6 @@ def confusion_full(runs: Runs, options: Options, only: Sequence[str] = ()) -> li
             asked = there if options.tasks else there[-1:]
             drawings += [_in_full(group, run, after, options) for after in asked]
     return drawings
-
-
-def _moments(chosen: Chosen, options: Options) -> tuple[int, ...]:
-    moments = chosen_moments(options, {j for _, run in chosen for j in run.done})
-    if not moments:
-        raise DataError("no run with predictions has come to the chosen tasks")
-    return moments
 
 
 def _overview(runs: Runs, chosen: Chosen, moments: Sequence[int], options: Options) -> Drawing:
@@ -98,7 +91,7 @@ def _overview(runs: Runs, chosen: Chosen, moments: Sequence[int], options: Optio
     _colour_bar(figure, list(grid.flat))
     figure.supylabel(f"{CARRIED} (in order of arrival, downwards)", fontsize=7.5)
     figure.supxlabel(f"{GIVEN} (in order of arrival, to the right)", fontsize=7.5)
-    words = f"Confusion matrices, {runs.benchmark}, {_which(chosen[0][1])}. {READING}"
+    words = f"Confusion matrices, {runs.benchmark}, {chosen[0][1].draw}. {READING}"
     return Drawing("confusion", words + note_of_absent(runs, chosen), figure)
 
 
@@ -131,7 +124,7 @@ def _in_full(group: Group, run: Run, after: int, options: Options) -> Drawing:
         axes.set_xlabel(GIVEN)
     panels[0].set_ylabel(CARRIED)
     _colour_bar(figure, panels, bar)
-    words = f"Confusion matrix of {group.title} after task {after}, {run.benchmark}, {_which(run)}."
+    words = f"Confusion matrix of {group.title} after task {after}, {run.benchmark}, {run.draw}."
     name = f"confusion-{file_name(group.name)}" + (f"-after-{after}" if options.tasks else "")
     return Drawing(name, f"{words} {READING}", figure)
 
@@ -199,7 +192,3 @@ def _colour_bar(figure: "Figure", panels: list["Axes"], bar: "Axes | None" = Non
     scale = figure.colorbar(ScalarMappable(cmap=_shades()), **where)
     scale.set_label("share of the images")
     scale.outline.set_visible(False)
-
-
-def _which(run: Run) -> str:
-    return f"order {run.order}, seed {run.seed}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polarbear.base.arrays import Floats
-from polarbear.base.errors import DataError
+from polarbear.base.errors import DataError, counted
 from polarbear.methods.catalogue import title
 from polarbear.report.figures.style import colours, markers
 from polarbear.report.read.groups import Group, Runs
@@ -89,7 +89,7 @@ def label(group: Group) -> str:
     """Return a group's name with its number of runs."""
     # Matplotlib leaves a curve whose name begins with _ out of legends.
     shown = f" {group.title}" if group.title.startswith("_") else group.title
-    return f"{shown} ({group.count} run{'s' if group.count > 1 else ''})"
+    return f"{shown} ({counted(group.count, 'run')})"
 
 
 def over_tasks(axes: "Axes", tasks: int, *, bottom: float | None = 0.0) -> None:
@@ -112,8 +112,7 @@ def legend_beside(figure: "Figure", axes: "Axes") -> None:
     handles = sorted(ours, key=lambda line: -line.get_ydata(orig=True)[-1])
     if len(ours) < len(_lines(axes)):
         handles.append(Line2D([], [], color="#555555", label="the paper's, dashed", **DASHED))
-    names = _broken(handles, 34)
-    figure.legend(handles, names, loc="outside right upper", borderaxespad=0.2)
+    figure.legend(handles, _broken(handles, 34), loc="outside right upper", borderaxespad=0.2)
 
 
 def legend_below(figure: "Figure", panels: Iterable["Axes"]) -> None:
@@ -161,22 +160,15 @@ def caption(runs: Runs, what: str) -> str:
     return f"{what}, {runs.benchmark}, {runs.split} images; {over}{rest}."
 
 
-def absent(runs: Runs, score: str) -> bool:
-    """Return whether no run has a score."""
-    return all(np.isnan(group.mean(score)).all() for group in runs.groups)
+def absent(runs: Runs, series: Series) -> bool:
+    """Return whether no run has any of it, as summaries with R_j alone."""
+    return all(np.isnan(series(group)[0]).all() for group in runs.groups)
 
 
-def refuse_absent(runs: Runs, *scores: str) -> None:
-    """Refuse to draw scores that no run has, as in summaries with R_j alone."""
-    for score in scores:
-        if absent(runs, score):
-            raise DataError(f"no run has the score {score!r}")
-
-
-def refuse_absent_by_task(runs: Runs) -> None:
-    """Refuse to draw R_jk where no run has it."""
-    if all(np.isnan(group.by_task_mean()).all() for group in runs.groups):
-        raise DataError("no run has scores by task (R_jk)")
+def refuse_absent(runs: Runs, series: Series, what: str) -> None:
+    """Refuse to draw what no run has."""
+    if absent(runs, series):
+        raise DataError(f"no run has {what}")
 
 
 def _lines(axes: "Axes") -> list[Any]:

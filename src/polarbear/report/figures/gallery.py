@@ -13,7 +13,7 @@ from polarbear.base.names import file_name
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.stream import Stream
 from polarbear.report.figures.style import MISSING, RIGHT, WRONG, Drawing, new_figure, show_pixels
-from polarbear.report.options import Options, chosen_pair
+from polarbear.report.options import Options, chosen_moments, chosen_pair
 from polarbear.report.read.answers import Answers, answers, comparable_runs, stream_of
 from polarbear.report.read.groups import Group, Run, Runs
 
@@ -191,16 +191,14 @@ def _short(tree: Hierarchy, name: str, longest: int = LONGEST) -> str:
 
 def _moments(done: set[int], options: Options) -> list[int]:
     """Return the moments to show: those chosen, else evenly spaced with the first and the last."""
-    there = sorted(done & set(options.tasks)) if options.tasks else sorted(done)
-    if not there:
-        raise DataError("no run with predictions has come to the chosen tasks")
+    there = chosen_moments(options, done) if options.tasks else sorted(done)
     places = np.linspace(0, len(there) - 1, min(MOMENTS, len(there))).round().astype(int)
     return [there[place] for place in places]
 
 
 def _about(run: Run) -> str:
     return (
-        f"{run.benchmark}, order {run.order}, seed {run.seed}. ✓ right, ✗ wrong, – a label it "
+        f"{run.benchmark}, {run.draw}. ✓ right, ✗ wrong, – a label it "
         "carries that is not given; in brackets the task in which a label arrives. The images "
         "are the first of classes spread over their arrival, not picked."
     )

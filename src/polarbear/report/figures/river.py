@@ -181,7 +181,7 @@ def _words(runs: Runs, chosen: Sequence[tuple[Group, Run]], superclass: str, str
     run, title = chosen[0][1], stream.hierarchy.title(superclass)
     return (
         f"How the test images of the superclass {title!r} are labelled after each task, "
-        f"{runs.benchmark}, order {run.order}, seed {run.seed}. Dotted: so many of its subclasses "
+        f"{runs.benchmark}, {run.draw}. Dotted: so many of its subclasses "
         "arrive. An image with a label from elsewhere or a wrong sibling counts there, whatever "
         "else it has."
     ) + note_of_absent(runs, chosen)

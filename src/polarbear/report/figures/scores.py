@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polarbear.base.errors import DataError
+from polarbear.base.errors import DataError, counted
 from polarbear.methods.catalogue import title
 from polarbear.report.figures.curves import (
     Series,
@@ -23,7 +23,6 @@ from polarbear.report.figures.curves import (
     over_tasks,
     own_images,
     refuse_absent,
-    refuse_absent_by_task,
 )
 from polarbear.report.figures.style import (
     COLOURS,
@@ -53,7 +52,7 @@ def average_pw_js(runs: Runs, options: Options) -> list[Drawing]:
 
 def average_jaccard(runs: Runs, options: Options) -> list[Drawing]:
     """Draw the mean Jaccard similarity over all images seen so far, after each task."""
-    refuse_absent(runs, "jaccard")
+    refuse_absent(runs, average("jaccard"), "the score 'jaccard'")
     words = caption(runs, "Average Jaccard similarity after each task")
     axes = ("after task $j$", "average Jaccard similarity")
     return _curves(runs, "average-jaccard", words, average("jaccard"), axes)
@@ -61,7 +60,7 @@ def average_jaccard(runs: Runs, options: Options) -> list[Drawing]:
 
 def per_task(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_jj: each task's images right after the task."""
-    refuse_absent_by_task(runs)
+    refuse_absent(runs, own_images, "scores by task (R_jk)")
     words = caption(runs, "pw-JS on each task's images right after it")
     axes = ("task $j$", "pw-JS on the task's images  $R_{jj}$")
     return _curves(runs, "per-task", words, own_images, axes)
@@ -82,7 +81,7 @@ def _curves(
 
 def forgetting(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_jk of chosen tasks k over time."""
-    refuse_absent_by_task(runs)
+    refuse_absent(runs, own_images, "scores by task (R_jk)")
     tasks = chosen_tasks(options, runs.tasks)
     figure, grid = new_panels(len(tasks), 2, 0.6, 1.8)
     panels: list[Axes] = list(grid.flat)
@@ -102,9 +101,9 @@ def forgetting(runs: Runs, options: Options) -> list[Drawing]:
 def questions(runs: Runs, options: Options) -> list[Drawing]:
     """Draw implication, sibling error and late recall after each task."""
     every = [(name, score, words) for name, score, words in shown_scores() if words.panel]
-    asked = [one for one in every if not absent(runs, one[0])]
+    asked = [one for one in every if not absent(runs, average(one[0]))]
     if not asked:
-        refuse_absent(runs, every[0][0])
+        raise DataError(f"no run has the score {every[0][0]!r}")
     figure, grid = new_panels(len(asked), len(asked), 0.0, 2.6)
     panels: list[Axes] = list(grid.flat)
     for axes, (name, _, words) in zip(panels, asked, strict=True):
@@ -121,7 +120,11 @@ def questions(runs: Runs, options: Options) -> list[Drawing]:
 
 def memory(runs: Runs, options: Options) -> list[Drawing]:
     """Draw the effect of the memory's size, where a method was run with several."""
-    families = _memory_families(runs)
+    by_method: dict[str, list[Group]] = {}
+    for group in runs.groups:
+        if "memory_per_class" in group.settings:
+            by_method.setdefault(group.method, []).append(group)
+    families = [groups for groups in by_method.values() if len(groups) > 1]
     if not families:
         raise DataError("it needs runs of one method with different memory_per_class")
     figure = new_figure(PAGE, 0.2 + 2.5 * len(families))
@@ -158,20 +161,10 @@ def hierarchy(runs: Runs, options: Options) -> list[Drawing]:
     return [Drawing("hierarchy", words, figure)]
 
 
-def _memory_families(runs: Runs) -> list[list[Group]]:
-    """Return the groups of each method that differ in their memory, the smallest first."""
-    families: dict[str, list[Group]] = {}
-    for group in runs.groups:
-        if "memory_per_class" in group.settings:
-            families.setdefault(group.method, []).append(group)
-    return [groups for groups in families.values() if len(groups) > 1]
-
-
 def _memory_courses(axes: "Axes", groups: Sequence[Group]) -> None:
     for i, group in enumerate(groups):
-        mean, std = group.mean("pw_jaccard"), group.std("pw_jaccard")
-        runs = f"{group.count} run{'s' if group.count > 1 else ''}"
-        name = f"{_size(group)} ({runs})"
+        mean, std = average("pw_jaccard")(group)
+        name = f"{_size(group)} ({counted(group.count, 'run')})"
         draw_curve(axes, mean, std, name, COLOURS[i % 10], MARKERS[i % len(MARKERS)])
     over_tasks(axes, groups[0].tasks)
     axes.set_title(title(groups[0].method))

@@ -1,6 +1,6 @@
 """How every figure looks: colours that colour-blind readers can tell apart, sizes for print."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,43 +159,30 @@ def save(drawing: Drawing, folder: Path, formats: Sequence[str]) -> list[Path]:
             drawing.figure.draw_without_rendering()
             drawing.figure.set_layout_engine("none")
         for file, one in zip(files, formats, strict=True):
-            _WRITERS[one](drawing.figure, file)
+            _write(drawing.figure, file, one)
     return files
 
 
-# Each canvas is asked itself: savefig would place everything once more. No dates go into the
-# files, so that the same runs give the same bytes.
+def _write(figure: "Figure", file: Path, form: str) -> None:
+    """Write one file by its own canvas: savefig would place everything once more.
 
+    No dates go into the files, so that the same runs give the same bytes.
+    """
+    from matplotlib.backends import backend_agg, backend_pdf, backend_svg
 
-def _write_pdf(figure: "Figure", file: Path) -> None:
-    from matplotlib.backends.backend_pdf import FigureCanvasPdf
-
+    canvas: Any
+    if form == "png":
+        figure.set_dpi(min(DOTS_PER_INCH, LARGEST / max(figure.get_size_inches())))
+        canvas = backend_agg.FigureCanvasAgg(figure)
+        canvas.print_png(file)
+        return
     figure.set_dpi(72)
-    canvas: Any = FigureCanvasPdf(figure)
-    canvas.print_pdf(file, metadata={"CreationDate": None})
-
-
-def _write_svg(figure: "Figure", file: Path) -> None:
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    figure.set_dpi(72)
-    canvas: Any = FigureCanvasSVG(figure)
-    canvas.print_svg(file, metadata={"Date": None})
-
-
-def _write_png(figure: "Figure", file: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    figure.set_dpi(min(DOTS_PER_INCH, LARGEST / max(figure.get_size_inches())))
-    canvas: Any = FigureCanvasAgg(figure)
-    canvas.print_png(file)
-
-
-_WRITERS: Mapping[str, Callable[["Figure", Path], None]] = {
-    "pdf": _write_pdf,
-    "svg": _write_svg,
-    "png": _write_png,
-}
+    if form == "pdf":
+        canvas = backend_pdf.FigureCanvasPdf(figure)
+        canvas.print_pdf(file, metadata={"CreationDate": None})
+    else:
+        canvas = backend_svg.FigureCanvasSVG(figure)
+        canvas.print_svg(file, metadata={"Date": None})
 
 
 def _matplotlib() -> Any:

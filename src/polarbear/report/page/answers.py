@@ -6,16 +6,14 @@ methods have predictions for.
 
 import logging
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 from zlib import compress
 
 import numpy as np
 
 from polarbear.base.arrays import Floats, Ints
-from polarbear.base.errors import DataError, PolarbearError
+from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Stream
 from polarbear.report.figures.river import KINDS, shares_of
 from polarbear.report.page.images import pick_rows, picture_data
@@ -45,11 +43,7 @@ def answer_data(runs: Runs, *, images: bool = True, root: Root = None) -> dict[s
     own = [chosen.get(name) for name in runs.names]
     methods = [_of_run(run, stream, rows, root) if run else None for run in own]
     pictures = picture_data(stream, rows) if images else {"missing": "they were not asked for"}
-    return _about(stream, rows) | _matrices(stream, methods) | {"pictures": pictures}
-
-
-def _about(stream: Stream, rows: Ints) -> dict[str, Any]:
-    return {
+    about = {
         "order": stream.order,
         "classes": _classes(stream),
         "seen": [len(stream.schedule.seen(after)) for after in range(len(stream))],
@@ -57,21 +51,18 @@ def _about(stream: Stream, rows: Ints) -> dict[str, Any]:
         "river": [{"name": name, "colour": colour} for name, colour in KINDS.items()],
         "photos": _photos(stream, rows),
     }
+    return about | _matrices(stream, methods) | {"pictures": pictures}
 
 
 def _matrices(stream: Stream, methods: list[dict[str, Any] | None]) -> dict[str, Any]:
     """Return the methods and the truth with as many confusion matrices as fit."""
     targets = [stream.test(after).targets for after in range(len(stream))]
     truth: Packed = [_packed(confusion_rates(right, right)) for right in targets]
-    there = [method for method in methods if method]
-    kept = _within_budget([truth, *(method["confusion"] for method in there)])
-    for method in there:
-        method["confusion"] = _only(kept, method["confusion"])
-    return {"kept": sorted(kept), "truth": _only(kept, truth), "methods": methods}
-
-
-def _only(kept: set[int], packed: Packed) -> Packed:
-    return [text if after in kept else None for after, text in enumerate(packed)]
+    every = [truth, *(method["confusion"] for method in methods if method)]
+    kept = _within_budget(every)
+    for packed in every:
+        packed[:] = [text if after in kept else None for after, text in enumerate(packed)]
+    return {"kept": sorted(kept), "truth": truth, "methods": methods}
 
 
 def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
@@ -79,22 +70,19 @@ def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
     parts: dict[str, list[Any]] = {
         name: [None] * len(stream) for name in ("confusion", "river", "labels")
     }
-    for given in _readable(run, root):
-        rates, seen = confusion_rates(given.predicted, given.view.targets), len(given.view.classes)
-        parts["confusion"][given.after] = _packed(rates)
-        parts["river"][given.after] = [
-            _shares(given, place) if place < seen else None for place in _superclasses(stream)
-        ]
-        parts["labels"][given.after] = _labels(given, rows)
-    return {"seed": run.seed, **parts}
-
-
-def _readable(run: Run, root: Root) -> Iterator[Answers]:
     for after in run.done:
         try:
-            yield answers(run, after, root)
-        except (DataError, OSError, KeyError, ValueError, BadZipFile) as error:
+            given = answers(run, after, root)
+        except (PolarbearError, OSError) as error:
             log.warning("%s: predictions after task %d left out: %s", run.path, after, error)
+            continue
+        rates, seen = confusion_rates(given.predicted, given.view.targets), len(given.view.classes)
+        parts["confusion"][after] = _packed(rates)
+        parts["river"][after] = [
+            _shares(given, place) if place < seen else None for place in _superclasses(stream)
+        ]
+        parts["labels"][after] = _labels(given, rows)
+    return {"seed": run.seed, **parts}
 
 
 def _packed(rates: Floats) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +55,11 @@ FORGETTING = Shown(
     "mean fall of R_jk from its best; images gain labels over time, so not all is forgetting",
     "low",
 )
-
+#: Scores of one task's images: how their names end, on what, their sign and what they tell.
+OF_A_TASK = (
+    ("new", "the newest task, R_jj", " R_jj", "what was just learnt"),
+    ("k", "one task’s images, R_jk", " R_jk", "what is kept of a chosen task"),
+)
 LEVEL_WORDS = {
     "": ("All labels", "", ", over all test images of the tasks so far"),
     "/superclass": ("Superclasses alone", " (superclasses)", ", counting superclass labels alone"),
@@ -96,29 +101,28 @@ def _method(group: Group, shown: Iterable[Shown]) -> dict[str, Any]:
         "finished": sum(run.finished for run in group.runs),
         "orders": _listed(run.order for run in group.runs),
         "seeds": _listed(run.seed for run in group.runs),
-        "scores": {name: _series(group, name) for name in scores},
-        "by_task": {name: _table(group, name) for name in BY_TASK},
+        "scores": {
+            name: _numbers(group.mean(name), group.std(name), group.counts(name)) for name in scores
+        },
+        "by_task": {
+            name: _numbers(
+                group.by_task_mean(name), group.by_task_std(name), group.counts(f"{name}@new")
+            )
+            for name in BY_TASK
+        },
         "paper": None if as_published is None else rounded(as_published.mean),
     }
 
 
-def _series(group: Group, name: str) -> dict[str, Any]:
-    return {
-        "mean": rounded(group.mean(name)),
-        "std": rounded(group.std(name)),
-        "n": list(group.counts(name)),
-    }
+def _numbers(mean: Floats, std: Floats, counts: tuple[int, ...]) -> dict[str, Any]:
+    """Return a score after each task, (T,) each; of R_jk, (T, T), the lower triangle."""
 
+    def rows(values: Floats) -> list[Any]:
+        if values.ndim == 1:
+            return rounded(values)
+        return [rounded(row[: after + 1]) for after, row in enumerate(values)]
 
-def _table(group: Group, name: str) -> dict[str, Any]:
-    def rows(table: Floats) -> list[Any]:
-        return [rounded(row[: after + 1]) for after, row in enumerate(table)]
-
-    return {
-        "mean": rows(group.by_task_mean(name)),
-        "std": rows(group.by_task_std(name)),
-        "n": list(group.counts(f"{name}@new")),
-    }
+    return {"mean": rows(mean), "std": rows(std), "n": list(counts)}
 
 
 def _with_derived(run: Run, split: str) -> Run:
@@ -147,30 +151,24 @@ def _questions() -> list[Question]:
 
 
 def _known() -> list[Shown]:
-    levels = [_at_level(score, level) for level in LEVELS for score in image_scores()]
+    levels = []
+    for level, score in product(LEVELS, image_scores()):
+        part, suffix, where = LEVEL_WORDS[level]
+        title = (score.title or score.name) + suffix
+        name, about = score.name + level, score.about + where
+        levels.append(Shown(name, part, title, title, about, score.better))
     pairs = [
         Shown(one.name, "The paper’s questions", title, title, one.about, one.better)
         for one in in_order()
         if isinstance(one, PairScore) and (title := one.title or one.name)
     ]
-    by_task = [one for score in image_scores() if score.name in BY_TASK for one in _of_task(score)]
+    by_task = [
+        Shown(f"{score.name}@{what}", "By task", f"{score.title} on {on}", score.title + r, about)
+        for score in image_scores()
+        if score.name in BY_TASK
+        for what, on, r, about in OF_A_TASK
+    ]
     return [*levels, *pairs, FORGETTING, *by_task]
-
-
-def _at_level(score: ImageScore, level: str) -> Shown:
-    part, suffix, where = LEVEL_WORDS[level]
-    title = (score.title or score.name) + suffix
-    return Shown(score.name + level, part, title, title, score.about + where, score.better)
-
-
-def _of_task(score: ImageScore) -> tuple[Shown, Shown]:
-    name, title = score.name, score.title
-    newest = f"{title} on the newest task, R_jj"
-    chosen = f"{title} on one task’s images, R_jk"
-    return (
-        Shown(f"{name}@new", "By task", newest, f"{title} R_jj", "what was just learnt"),
-        Shown(f"{name}@k", "By task", chosen, f"{title} R_jk", "what is kept of a chosen task"),
-    )
 
 
 def _listed(values: Iterable[int | None]) -> list[int]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from zipfile import BadZipFile, is_zipfile
+from zipfile import is_zipfile
 
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import DataError, UnknownNameError
@@ -48,7 +48,7 @@ def answers(run: Run, after: int, root: str | Path | None = None) -> Answers:
     ``root`` is the folder with the data (default: where the run found them). A run without
     predictions, or data that are not here, is a ``DataError`` that says what is missing.
     """
-    predicted = _predictions(run, after)
+    predicted = run.predictions(after)
     if predicted is None:
         raise DataError(f"{run.path} has no predictions after task {after}")
     stream = stream_of(run, root)
@@ -112,16 +112,6 @@ def _stream(benchmark: str, classes: tuple[tuple[str, ...], ...], root: str | No
     if classes in published:
         return load(benchmark, published[classes], root)
     return load(benchmark, root=root, schedule=Schedule.of(classes))
-
-
-def _predictions(run: Run, after: int) -> Bools | None:
-    try:
-        return run.predictions(after)
-    except (OSError, EOFError, BadZipFile, KeyError, ValueError) as error:
-        # NumPy's own words recommend to unpickle what is no array.
-        raise DataError(
-            f"{run.path}: the predictions after task {after} are damaged ({type(error).__name__})"
-        ) from error
 
 
 def _files(run: Run) -> list[Path]:

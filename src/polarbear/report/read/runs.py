@@ -17,13 +17,7 @@ from polarbear.base.names import one_line
 from polarbear.benchmark.schedule import Schedule
 from polarbear.report.read.grouping import group_runs
 from polarbear.report.read.groups import Group, Run, Runs
-from polarbear.report.read.result_files import (
-    benchmark_id,
-    empty,
-    frozen_all,
-    read_summary,
-    some_tasks,
-)
+from polarbear.report.read.result_files import benchmark_id, empty, read_summary, some_tasks
 from polarbear.runs.folder import RunFolder
 from polarbear.score.evaluate import SPLITS
 
@@ -104,8 +98,8 @@ def read_run(path: Path, split: str = "test") -> Run:
             benchmark_id(settings["benchmark"]),
             settings.get("order"),
             settings.get("seed"),
-            frozen_all(table.scores),
-            frozen_all(table.by_task),
+            table.scores,
+            table.by_task,
             settings,
             classes,
             manifest.get("root"),
@@ -141,4 +135,4 @@ def _stretched(run: Run, tasks: int) -> Run:
     for name, table in run.by_task.items():
         if not joint:
             by_task[name][: run.tasks, : run.tasks] = table
-    return replace(run, scores=frozen_all(scores), by_task=frozen_all(by_task), joint=joint)
+    return replace(run, scores=scores, by_task=by_task, joint=joint)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Template
 from types import MappingProxyType
 
 from polarbear.base.names import one_line
@@ -29,6 +30,41 @@ LATEX = MappingProxyType(
 
 #: Lines that a table on one page may have.
 PAGE_OF_LINES = 50
+#: A floating table that is at most as wide as the text.
+ON_A_PAGE = r"""% needs the packages booktabs and graphicx
+\begin{table}
+\centering
+$caption
+$label
+\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
+\begin{tabular}{$columns}
+\toprule
+$head
+\midrule
+$lines
+\bottomrule
+\end{tabular}}
+\end{table}
+"""
+#: A table that goes on over pages, its head on each; small, as it cannot be scaled.
+OVER_PAGES = r"""% needs the packages booktabs and longtable
+\begingroup\scriptsize\setlength{\tabcolsep}{3pt}
+\begin{longtable}{$columns}
+$caption $label \\
+\toprule
+$head
+\midrule
+\endfirsthead
+\toprule
+$head
+\midrule
+\endhead
+\bottomrule
+\endfoot
+$lines
+\end{longtable}
+\endgroup
+"""
 
 
 @dataclass(frozen=True)
@@ -66,9 +102,10 @@ class Table:
         head = _latex_line(map(latex_text, self.head))
         columns = "l" + "r" * (len(self.head) - 1)
         caption, label = rf"\caption{{{latex_text(self.caption)}}}", rf"\label{{tab:{self.name}}}"
-        if len(lines) > PAGE_OF_LINES:
-            return "\n".join(_over_pages(columns, caption, label, head, lines))
-        return "\n".join(_on_a_page(columns, caption, label, head, lines))
+        form = OVER_PAGES if len(lines) > PAGE_OF_LINES else ON_A_PAGE
+        return Template(form).substitute(
+            columns=columns, caption=caption, label=label, head=head, lines="\n".join(lines)
+        )
 
     def csv(self) -> str:
         """Return the table's numbers in full, one a line where there are several in a cell."""
@@ -77,44 +114,6 @@ class Table:
         lines = ([_no_formula(cell) for cell in line] for line in self.records or cells)
         csv.writer(out, lineterminator="\n").writerows(lines)
         return out.getvalue()
-
-
-def _on_a_page(columns: str, caption: str, label: str, head: str, lines: list[str]) -> list[str]:
-    """Return a floating table that is at most as wide as the text."""
-    return [
-        "% needs the packages booktabs and graphicx",
-        r"\begin{table}",
-        r"\centering",
-        caption,
-        label,
-        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        head,
-        r"\midrule",
-        *lines,
-        r"\bottomrule",
-        r"\end{tabular}}",
-        r"\end{table}",
-        "",
-    ]
-
-
-def _over_pages(columns: str, caption: str, label: str, head: str, lines: list[str]) -> list[str]:
-    """Return a table that goes on over pages, its head on each; small, as it cannot be scaled."""
-    return [
-        "% needs the packages booktabs and longtable",
-        r"\begingroup\scriptsize\setlength{\tabcolsep}{3pt}",
-        rf"\begin{{longtable}}{{{columns}}}",
-        rf"{caption} {label} \\",
-        *(r"\toprule", head, r"\midrule", r"\endfirsthead"),
-        *(r"\toprule", head, r"\midrule", r"\endhead"),
-        *(r"\bottomrule", r"\endfoot"),
-        *lines,
-        r"\end{longtable}",
-        r"\endgroup",
-        "",
-    ]
 
 
 def latex_text(text: str) -> str:
