@@ -18,7 +18,7 @@ from polarbear.report.build import draw
 from polarbear.report.figures.confusion import _shades, confusion_shares
 from polarbear.report.figures.gallery import chosen_rows, labels_of
 from polarbear.report.figures.river import KINDS, kinds_of, label_river
-from polarbear.report.figures.style import COLOURS, FORMATS, colours, markers, save
+from polarbear.report.figures.style import COLOURS, FORMATS, looks, save
 from polarbear.report.options import Options
 from polarbear.report.read.answers import answers, comparable_runs
 from polarbear.report.read.paper import paper_results
@@ -99,8 +99,8 @@ def test_colours_and_markers_tell_ten_groups_apart(runs: Runs) -> None:
     assert len(set(COLOURS)) == 10 == len(ten)
     drawn = draw("average-pw-js", runs)[0].figure.axes[0].get_lines()
     assert len({line.get_color() for line in drawn}) == len(runs.groups)
-    assert list(colours(runs.groups).values()) == [line.get_color() for line in drawn]
-    assert list(markers(runs.groups).values()) == [line.get_marker() for line in drawn]
+    shown = [(line.get_color(), line.get_marker()) for line in drawn]
+    assert list(looks(runs.groups).values()) == shown
 
 
 #: What a full lack of green or red cones makes of linear colours (Machado and others, 2009).

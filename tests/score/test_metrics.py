@@ -224,7 +224,7 @@ def test_a_ratio_without_cases_is_nan_and_plain_otherwise():
 @pytest.mark.parametrize(
     ("parent", "message"),
     [
-        ([-1], r"one column number a class, \(2,\); its shape is \(1,\)"),
+        ([-1], r"one column number per class, \(2,\); its shape is \(1,\)"),
         ([-1, 2], "from 0 to 1, or -1 for none; what came is int64 from -1 to 2"),
         ([-2, 0], "from -2 to 0"),
         ([-1.0, 0.0], "what came is float64"),

@@ -49,7 +49,7 @@ FIGURES: Mapping[str, Draw] = {
     "gallery": gallery,
     "side-by-side": side_by_side,
 }
-#: Figures with a drawing a method. Each is a part of its own, so that processes share them.
+#: Figures with a drawing per method. Each is a part of its own, so that processes share them.
 BY_METHOD: Mapping[str, Callable[..., list[Drawing]]] = {
     "confusion-full": confusion_full,
     "gallery": gallery,
@@ -185,7 +185,7 @@ def _parts(
 
 
 def _drawn(name: str, runs: Runs) -> dict[str, Draw]:
-    """Return the parts of a figure: itself, or one a method."""
+    """Return the parts of a figure: itself, or one per method."""
     if name not in BY_METHOD:
         return {name: FIGURES[name]}
     try:

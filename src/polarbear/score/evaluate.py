@@ -69,7 +69,7 @@ class Evaluator:
         after = index(after)
         if after in self._records:
             raise PredictionError(
-                f"task {after} has its scores already: predictions are added once a task; "
+                f"task {after} has its scores already: predictions are added once per task; "
                 "a new Evaluator starts afresh"
             )
         view = self.view(after)

@@ -32,7 +32,7 @@ def as_labels(matrix: object, what: str = "predictions") -> Bools:
     if other.size:
         raise PredictionError(
             f"{what} must be booleans, or 0 and 1; what came has {other[0]} in it. Class numbers "
-            "or scores are not understood: give one column a class"
+            "or scores are not understood: give one column per class"
         )
     return labels
 
@@ -53,7 +53,7 @@ def parent_columns(parent: ArrayLike, classes: int) -> Ints:
     above = np.asarray(parent)
     if above.shape != (classes,):
         raise PredictionError(
-            f"parent must be one column number a class, ({classes},); its shape is {above.shape}"
+            f"parent must be one column number per class, ({classes},); its shape is {above.shape}"
         )
     if not classes:
         return above.astype(np.intp)

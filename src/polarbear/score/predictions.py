@@ -1,6 +1,6 @@
 """Predictions in one file, so that they can be made elsewhere and scored here.
 
-The file is a ``.npz`` with an array ``after_<j>`` a task: (n, s) booleans, or scores, for the
+The file is a ``.npz`` with an array ``after_<j>`` per task: (n, s) booleans, or scores, for the
 images of ``stream.test(after=j)`` (rows) and the classes seen by then (columns). ``rows_<j>``
 may say which image each row is for; ``benchmark``, ``order`` and ``split`` what it belongs to.
 """
@@ -83,8 +83,8 @@ def save_predictions(
     """
     if not isinstance(predictions, Mapping):
         raise PredictionError(
-            "predictions must be a dict with a matrix a task, {0: …, 1: …}; what came is "
-            f"{type(predictions).__name__}. A list with one matrix a task: "
+            "predictions must be a dict with a matrix per task, {0: …, 1: …}; what came is "
+            f"{type(predictions).__name__}. A list with one matrix per task: "
             "dict(enumerate(predictions))"
         )
     evaluator = Evaluator(stream, split)
@@ -146,7 +146,7 @@ def _places(path: Path, after: int, rows: NDArray[Any], view: View) -> Ints:
     """Where in the file each row of the view is."""
     if rows.shape != view.rows.shape or rows.dtype.kind not in "iu":
         raise PredictionError(
-            f"{path}: rows_{after} must be {len(view)} row numbers, one an image; "
+            f"{path}: rows_{after} must be {len(view)} row numbers, one per image; "
             f"it is {rows.dtype} of shape {rows.shape}"
         )
     order = np.argsort(rows, kind="stable")
@@ -189,7 +189,7 @@ def _one(path: Path, about: Mapping[str, NDArray[Any]], name: str, kinds: str, d
 _AS_PREDICTIONS: dict[str, Any] = {
     "what": "predictions",
     "error": PredictionError,
-    "remedy": "Needed is a whole .npz file with an array after_<j> a task, as "
+    "remedy": "Needed is a whole .npz file with an array after_<j> per task, as "
     "polarbear.save_predictions writes it",
 }
 

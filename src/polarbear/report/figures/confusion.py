@@ -76,7 +76,7 @@ def confusion_full(runs: Runs, options: Options, only: Sequence[str] = ()) -> li
 
 
 def _overview(runs: Runs, chosen: Chosen, moments: Sequence[int], options: Options) -> Drawing:
-    """Draw a row a method, the truth first, and a column a moment."""
+    """Draw a row per method, the truth first, and a column per moment."""
     rows, columns = len(chosen) + 1, len(moments)
     side = min(SIDE, (PAGE - 0.9) / columns, DOWN / rows)
     figure = new_figure(0.9 + side * columns, 0.5 + side * rows)
@@ -84,8 +84,18 @@ def _overview(runs: Runs, chosen: Chosen, moments: Sequence[int], options: Optio
     # Many matrices are small on the page, and need fewer pixels each.
     crisp = int(CRISP * min(1, (MATRICES / (rows * columns)) ** 0.5))
     for column, after in enumerate(moments):
-        _overview_column(list(grid[:, column]), chosen, after, options, crisp)
-        grid[0, column].set_title(f"after task {after}", fontsize=7.5)
+        top = grid[0, column]
+        top.set_title(f"after task {after}", fontsize=7.5)
+        for axes, (_, run) in zip(grid[1:, column], chosen, strict=True):
+            if after not in run.done:
+                axes.set(xticks=[], yticks=[], facecolor="#f4f4f4")
+                axes.spines[:].set_visible(False)
+                continue
+            given = answers(run, after, options.root)
+            truth = given.view.targets
+            _matrix(axes, confusion_shares(given.predicted, truth), crisp)
+            if not top.images:
+                _matrix(top, confusion_shares(truth, truth), crisp)
     for axes, name in zip(grid[:, 0], [TRUTH, *(g.title for g, _ in chosen)], strict=True):
         axes.set_ylabel(textwrap.fill(name, 13), fontsize=7.5)
     _colour_bar(figure, list(grid.flat))
@@ -93,21 +103,6 @@ def _overview(runs: Runs, chosen: Chosen, moments: Sequence[int], options: Optio
     figure.supxlabel(f"{GIVEN} (in order of arrival, to the right)", fontsize=7.5)
     words = f"Confusion matrices, {runs.benchmark}, {chosen[0][1].draw}. {READING}"
     return Drawing("confusion", words + note_of_absent(runs, chosen), figure)
-
-
-def _overview_column(
-    panels: Sequence["Axes"], chosen: Chosen, after: int, options: Options, crisp: int
-) -> None:
-    for axes, (_, run) in zip(panels[1:], chosen, strict=True):
-        if after in run.done:
-            given = answers(run, after, options.root)
-            truth = given.view.targets
-            _matrix(axes, confusion_shares(given.predicted, truth), crisp)
-            if not panels[0].images:
-                _matrix(panels[0], confusion_shares(truth, truth), crisp)
-        else:
-            axes.set(xticks=[], yticks=[], facecolor="#f4f4f4")
-            axes.spines[:].set_visible(False)
 
 
 def _in_full(group: Group, run: Run, after: int, options: Options) -> Drawing:

@@ -73,7 +73,7 @@ def chosen_rows(stream: Stream, count: int = IMAGES) -> Ints:
 
 
 def gallery(runs: Runs, options: Options, only: Sequence[str] = ()) -> list[Drawing]:
-    """Draw test images with the labels each method gives them over time, a figure a method.
+    """Draw test images with the labels each method gives them over time, a figure per method.
 
     ``only`` names the groups to draw (default: all).
     """
@@ -104,7 +104,7 @@ def side_by_side(runs: Runs, options: Options) -> list[Drawing]:
 
 
 def _draw(chosen: Sequence[tuple[Group, Run]], options: Options) -> "Figure":
-    """Draw a line an image and method, a column a moment, all in one pair of axes, in inches."""
+    """Draw a line per image and method, a column per moment, all in one pair of axes, in inches."""
     stream = stream_of(chosen[0][1], options.root)
     rows = chosen_rows(stream)
     moments = _moments({j for _, run in chosen for j in run.done}, options)
@@ -119,8 +119,12 @@ def _draw(chosen: Sequence[tuple[Group, Run]], options: Options) -> "Figure":
         at = left + CELL * column
         axes.text(at, -0.08, f"after task {after}", fontsize=7, fontweight="bold")
         for number, (_, run) in enumerate(chosen):
-            tops = [LINE * (i * len(chosen) + number) for i in range(len(rows))]
-            _write_column(axes, at, tops, rows, run, after, options)
+            if after not in run.done:
+                continue
+            given = answers(run, after, options.root)
+            for i, row in enumerate(rows):
+                said, top = labels_of(given, int(row)), LINE * (i * len(chosen) + number)
+                _write(axes, at, top, said, given.hierarchy)
     axes.text(LINE, -0.08, "carries (from task)", fontsize=6, fontweight="bold")
     for place, (text, colour) in enumerate(MARKS.items()):
         axes.text(left + 0.62 * place, -0.25, text, fontsize=6, color=colour)
@@ -148,23 +152,6 @@ def _show(
         axes.text(TRUTH, y + LINE / 2, name, fontsize=6, fontweight="bold", va="center")
         if number:
             axes.plot([TRUTH, width], [y, y], color="#dddddd", linewidth=0.5)
-
-
-def _write_column(
-    axes: "Axes",
-    x: float,
-    tops: Sequence[float],
-    rows: Ints,
-    run: Run,
-    after: int,
-    options: Options,
-) -> None:
-    """Write what a run says of each image after a task."""
-    if after not in run.done:
-        return
-    given = answers(run, after, options.root)
-    for top, row in zip(tops, rows, strict=True):
-        _write(axes, x, top, labels_of(given, int(row)), given.hierarchy)
 
 
 def _write(axes: "Axes", x: float, top: float, said: Labels | None, tree: Hierarchy) -> None:

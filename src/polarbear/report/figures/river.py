@@ -1,5 +1,6 @@
 """The label river: how the images of one superclass are labelled after each task."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ import numpy as np
 from polarbear.base.arrays import Bools, Floats
 from polarbear.base.errors import DataError
 from polarbear.benchmark.stream import Stream
-from polarbear.report.figures.curves import label_outside
+from polarbear.report.figures.curves import count_tasks, label_outside
 from polarbear.report.figures.style import Drawing, new_panels
 from polarbear.report.options import Options, named_superclass
 from polarbear.report.read.answers import (
@@ -43,7 +44,6 @@ class River:
     ``above`` (tasks,) is the share that is given the superclass's label, whatever else.
     """
 
-    superclass: str
     tasks: tuple[int, ...]
     shares: Floats
     above: Floats
@@ -57,11 +57,11 @@ def label_river(run: Run, superclass: str, options: Options) -> River:
         raise DataError(f"{run.path} has not come to the task of {superclass!r}")
     given = (answers(run, after, options.root) for after in tasks)
     shares, above = zip(*(shares_of(one, superclass) for one in given), strict=True)
-    return River(superclass, tasks, np.stack(shares, axis=1), np.array(above))
+    return River(tasks, np.stack(shares, axis=1), np.array(above))
 
 
 def kinds_of(predicted: Bools, targets: Bools, family: Bools, root: int, to_come: Bools) -> Bools:
-    """Say which of KINDS each image's labels are: (len(KINDS), n), one kind an image.
+    """Say which of KINDS each image's labels are: (len(KINDS), n), one kind per image.
 
     ``predicted`` and ``targets`` are (n, s); ``family`` (s,) marks the columns of the superclass,
     ``root``, and of what is below it; ``to_come`` (n,) the images whose subclass has not arrived.
@@ -90,7 +90,7 @@ def kinds_of(predicted: Bools, targets: Bools, family: Bools, root: int, to_come
 
 
 def river(runs: Runs, options: Options) -> list[Drawing]:
-    """Draw the label river of a superclass, a panel a method."""
+    """Draw the label river of a superclass, a panel per method."""
     chosen = comparable_runs(runs)
     stream = stream_of(chosen[0][1], options.root)
     superclass = chosen_superclass(stream, options)
@@ -100,7 +100,9 @@ def river(runs: Runs, options: Options) -> list[Drawing]:
     for axes, (group, _, one) in zip(panels, found, strict=False):
         _draw(axes, one, _arrivals(stream, superclass))
         axes.set_title(group.title, pad=11)
-    _frame(panels[0], stream, superclass)
+    panels[0].set_ylim(0, 1)
+    panels[0].set_xlim(stream.schedule.task_of[superclass], max(1, len(stream) - 1))
+    count_tasks(panels[0])
     label_outside(grid, "share of images")
     figure.suptitle(f"test images of “{stream.hierarchy.title(superclass)}”", fontsize=8.5)
     handles, names = panels[0].get_legend_handles_labels()
@@ -137,12 +139,11 @@ def shares_of(given: Answers, superclass: str) -> tuple[Floats, float]:
 def _arrivals(stream: Stream, superclass: str) -> dict[int, int]:
     """Return how many of the superclass's classes arrive in each task."""
     tree, number = stream.hierarchy, stream.hierarchy.index(superclass)
-    tasks = [
+    return Counter(
         task
         for name, task in stream.schedule.task_of.items()
         if name != superclass and tree.closure[tree.index(name), number]
-    ]
-    return {task: tasks.count(task) for task in sorted(set(tasks))}
+    )
 
 
 def _draw(axes: "Axes", one: River, arrivals: Mapping[int, int]) -> None:
@@ -156,25 +157,10 @@ def _draw(axes: "Axes", one: River, arrivals: Mapping[int, int]) -> None:
     )
     axes.plot(tasks, above, color="black", label="given the superclass, whatever else")
     axes.grid(visible=False)
+    at_task = axes.get_xaxis_transform()
     for task, count in arrivals.items():
         axes.axvline(task, color="black", linewidth=0.6, linestyle=(0, (1, 2)))
-        axes.text(
-            task,
-            1.02,
-            str(count),
-            transform=axes.get_xaxis_transform(),
-            ha="center",
-            va="bottom",
-            fontsize=6.5,
-        )
-
-
-def _frame(axes: "Axes", stream: Stream, superclass: str) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_ylim(0, 1)
-    axes.set_xlim(stream.schedule.task_of[superclass], max(1, len(stream) - 1))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True))
+        axes.text(task, 1.02, str(count), transform=at_task, ha="center", va="bottom", fontsize=6.5)
 
 
 def _words(runs: Runs, chosen: Sequence[tuple[Group, Run]], superclass: str, stream: Stream) -> str:

@@ -82,14 +82,12 @@ class Drawing:
     figure: "Figure" = field(repr=False)
 
 
-def colours(groups: Sequence[Group]) -> dict[str, str]:
-    """Return each group a colour by name; the first ten differ."""
-    return {group.name: COLOURS[i % len(COLOURS)] for i, group in enumerate(groups)}
-
-
-def markers(groups: Sequence[Group]) -> dict[str, str]:
-    """Return each group a marker by name; colour and marker together differ for ninety groups."""
-    return {group.name: MARKERS[i % len(MARKERS)] for i, group in enumerate(groups)}
+def looks(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
+    """Return each group's colour and marker by its name; together they differ for ninety groups."""
+    return {
+        group.name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)])
+        for i, group in enumerate(groups)
+    }
 
 
 @contextmanager
@@ -114,7 +112,7 @@ def new_figure(width: float, height: float, *, placed: bool = False) -> "Figure"
 
 
 def show_pixels(axes: "Axes", pixels: np.ndarray, crisp: int = CRISP, **how: Any) -> None:
-    """Show an array a cell a colour, (h, w, 3 or 4), whatever the format's resolution.
+    """Show an array of colours, a cell each, (h, w, 3 or 4), whatever the format's resolution.
 
     Vector formats would sample it at 72 points an inch: fewer than a matrix of 115 labels has.
     Cells are made of many equal pixels instead, which are then embedded as they are.

@@ -27,7 +27,7 @@ log = logging.getLogger("polarbear")
 BUDGET = 2_000_000
 
 Root = str | Path | None
-#: A packed confusion matrix a task, None where there is none.
+#: A packed confusion matrix per task, None where there is none.
 Packed = list[str | None]
 
 
@@ -43,13 +43,16 @@ def answer_data(runs: Runs, *, images: bool = True, root: Root = None) -> dict[s
     own = [chosen.get(name) for name in runs.names]
     methods = [_of_run(run, stream, rows, root) if run else None for run in own]
     pictures = picture_data(stream, rows) if images else {"missing": "they were not asked for"}
+    last = stream.test(len(stream) - 1)
+    leaf = last.leaf[np.searchsorted(last.rows, rows)]
     about = {
         "order": stream.order,
         "classes": _classes(stream),
         "seen": [len(stream.schedule.seen(after)) for after in range(len(stream))],
         "superclasses": _superclasses(stream),
         "river": [{"name": name, "colour": colour} for name, colour in KINDS.items()],
-        "photos": _photos(stream, rows),
+        # Each picked image's true labels, as places in the order of arrival.
+        "photos": [np.flatnonzero(labels).tolist() for labels in last.label_table[leaf]],
     }
     return about | _matrices(stream, methods) | {"pictures": pictures}
 
@@ -136,10 +139,3 @@ def _labels(given: Answers, rows: Ints) -> list[list[int] | None]:
         np.flatnonzero(given.predicted[i]).tolist() if asked else None
         for i, asked in zip(place, there, strict=True)
     ]
-
-
-def _photos(stream: Stream, rows: Ints) -> list[list[int]]:
-    """Return each picked image's true labels, as places in the order of arrival."""
-    view = stream.test(len(stream) - 1)
-    leaf = view.leaf[np.searchsorted(view.rows, rows)]
-    return [np.flatnonzero(labels).tolist() for labels in view.label_table[leaf]]

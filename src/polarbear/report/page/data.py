@@ -13,21 +13,14 @@ from polarbear.methods.catalogue import is_bound
 from polarbear.report.figures.style import COLOURS
 from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.paper import paper_results
-from polarbear.score.catalogue import (
-    Better,
-    ImageScore,
-    PairScore,
-    headline,
-    image_scores,
-    in_order,
-    shown_scores,
-)
+from polarbear.score import catalogue
+from polarbear.score.catalogue import Better, PairScore, image_scores
 from polarbear.score.record import BY_TASK
 from polarbear.score.relations import LEVELS
 from polarbear.score.table import ScoreTable
 
 
-class Shown(NamedTuple):
+class Offered(NamedTuple):
     """A score as the page offers it: ``short`` heads a column, ``about`` explains it."""
 
     id: str
@@ -38,19 +31,12 @@ class Shown(NamedTuple):
     better: Better = "high"
 
 
-class Question(NamedTuple):
-    """What the paper asks, in a sentence, and the score that answers it."""
-
-    question: str
-    metric: str
-
-
 #: What follows from R_jk, with the questions it answers.
-DERIVED = (
-    Question("Can it still learn the newest task?", "pw_jaccard@new"),
-    Question("How much of earlier tasks is lost?", "forgetting"),
-)
-FORGETTING = Shown(
+DERIVED = {
+    "pw_jaccard@new": "Can it still learn the newest task?",
+    "forgetting": "How much of earlier tasks is lost?",
+}
+FORGETTING = Offered(
     *("forgetting", "By task", "forgetting (pw-JS)", "forgetting"),
     "mean fall of R_jk from its best; images gain labels over time, so not all is forgetting",
     "low",
@@ -73,8 +59,8 @@ def score_data(runs: Runs) -> dict[str, Any]:
         replace(group, runs=tuple(_with_derived(run, runs.split) for run in group.runs))
         for group in runs.groups
     ]
-    shown = _shown(groups)
-    known = {one.id for one in shown}
+    offered = _offered(groups)
+    known = {one.id for one in offered}
     return {
         "benchmark": runs.benchmark,
         "split": runs.split,
@@ -82,15 +68,19 @@ def score_data(runs: Runs) -> dict[str, Any]:
         "runs": runs.count,
         "last": runs.last,
         "colours": COLOURS,
-        "metrics": [one._asdict() for one in shown],
-        "headline": [name for name in (*headline(), FORGETTING.id) if name in known],
-        "questions": [one._asdict() for one in _questions() if one.metric in known],
-        "methods": [_method(group, shown) for group in groups],
+        "metrics": [one._asdict() for one in offered],
+        "headline": [name for name in (*catalogue.headline(), FORGETTING.id) if name in known],
+        "questions": [
+            {"question": asked, "metric": name}
+            for name, asked in _questions().items()
+            if name in known
+        ],
+        "methods": [_method(group, offered) for group in groups],
     }
 
 
-def _method(group: Group, shown: Iterable[Shown]) -> dict[str, Any]:
-    scores = [one.id for one in shown if not one.id.endswith("@k")]
+def _method(group: Group, offered: Iterable[Offered]) -> dict[str, Any]:
+    scores = [one.id for one in offered if not one.id.endswith("@k")]
     paper = paper_results(group.benchmark).get(group.method)
     # Of a method in several settings, the paper's curve is beside the one it used, or none.
     as_published = paper if not group.settings else None
@@ -133,37 +123,39 @@ def _with_derived(run: Run, split: str) -> Run:
     return replace(run, scores={**run.scores, **derived, "forgetting": forgetting})
 
 
-def _shown(groups: list[Group]) -> list[Shown]:
+def _offered(groups: list[Group]) -> list[Offered]:
     """Return the scores that any group has, known ones first."""
     names = dict.fromkeys(name for group in groups for name in group.score_names)
     there = {n for n in names if any(not np.isnan(group.mean(n)).all() for group in groups)}
     known = [one for one in _known() if one.id.replace("@k", "@new") in there]
     others = [n for n in names if n in there and n not in {one.id for one in known}]
-    return known + [Shown(n, "Others", n, n, "as the runs name it") for n in others]
+    return known + [Offered(n, "Others", n, n, "as the runs name it") for n in others]
 
 
-def _questions() -> list[Question]:
+def _questions() -> dict[str, str]:
     """Return what the page asks: of all labels and levels, of tasks, of pairs of labels."""
-    asked = [(score, Question(words.question, name)) for name, score, words in shown_scores()]
-    images = [one for score, one in asked if one.question and isinstance(score, ImageScore)]
-    pairs = [one for score, one in asked if one.question and isinstance(score, PairScore)]
-    return [*images, *DERIVED, *pairs]
+    images: dict[str, str] = {}
+    pairs: dict[str, str] = {}
+    for name, score, words in catalogue.shown_scores():
+        if words.question:
+            (pairs if isinstance(score, PairScore) else images)[name] = words.question
+    return images | DERIVED | pairs
 
 
-def _known() -> list[Shown]:
+def _known() -> list[Offered]:
     levels = []
     for level, score in product(LEVELS, image_scores()):
         part, suffix, where = LEVEL_WORDS[level]
         title = (score.title or score.name) + suffix
         name, about = score.name + level, score.about + where
-        levels.append(Shown(name, part, title, title, about, score.better))
+        levels.append(Offered(name, part, title, title, about, score.better))
     pairs = [
-        Shown(one.name, "The paper’s questions", title, title, one.about, one.better)
-        for one in in_order()
+        Offered(one.name, "The paper’s questions", title, title, one.about, one.better)
+        for one in catalogue.in_order()
         if isinstance(one, PairScore) and (title := one.title or one.name)
     ]
     by_task = [
-        Shown(f"{score.name}@{what}", "By task", f"{score.title} on {on}", score.title + r, about)
+        Offered(f"{score.name}@{what}", "By task", f"{score.title} on {on}", score.title + r, about)
         for score in image_scores()
         if score.name in BY_TASK
         for what, on, r, about in OF_A_TASK

@@ -22,8 +22,6 @@ class Answers:
     ``view.targets`` (n, s) is the truth; columns are ``view.classes``, in order of arrival.
     """
 
-    run: Run
-    after: int
     stream: Stream
     view: View
     predicted: Bools
@@ -59,7 +57,7 @@ def answers(run: Run, after: int, root: str | Path | None = None) -> Answers:
             f"here have {len(view)} images of {len(view.classes)} classes: give --root of the "
             "run's data"
         )
-    return Answers(run, after, stream, view, predicted)
+    return Answers(stream, view, predicted)
 
 
 def comparable_runs(runs: Runs, *, damaged: bool = False) -> list[tuple[Group, Run]]:

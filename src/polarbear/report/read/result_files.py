@@ -1,7 +1,6 @@
 """Read one result summary: a small JSON file with the scores of one finished run."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,8 @@ def read_summary(file: Path, split: str) -> Run:
     if not isinstance(content, dict) or not isinstance(content.get("r"), list):
         raise DataError(f"{file} is no result summary: it has no list 'r' of scores R_j")
     tasks = some_tasks(len(content["r"]))
-    scores, by_task = empty(tasks, ("pw_jaccard",))
+    scores = {"pw_jaccard": np.full(tasks, np.nan)}
+    by_task = {name: np.full((tasks, tasks), np.nan) for name in BY_TASK}
     if content.get(R_KEYS[split]) is not None:
         scores["pw_jaccard"] = _array(content[R_KEYS[split]], (tasks,))
     if split == "test":
@@ -69,12 +69,6 @@ def some_tasks(number: int) -> int:
     if number > MOST_TASKS:
         raise DataError(f"{number} tasks are too many: at most {MOST_TASKS} can be reported on")
     return number
-
-
-def empty(tasks: int, names: Iterable[str]) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Return scores (T,) and tables by task (T, T) in which everything is still missing."""
-    scores = {name: np.full(tasks, np.nan) for name in names}
-    return scores, {name: np.full((tasks, tasks), np.nan) for name in BY_TASK}
 
 
 def benchmark_id(name: str) -> str:

@@ -77,7 +77,7 @@ def beside_paper(runs: Runs) -> Table | None:
 
 
 def last_scores(runs: Runs) -> Table:
-    """Return every score after the last task that all groups have come to, a line a method."""
+    """Return every score after the last task that all groups have come to, a line per method."""
     last, groups, scores = runs.last, _bounds_last(runs.groups), headline()
     pairs = {
         name: [(float(g.mean(name)[last]), float(g.std(name)[last])) for g in groups]

@@ -81,7 +81,7 @@ function answerLabels(predicted, truth) {
   return [...right, ...wrong.slice(0, 6).map((place) => label("wrong", "✗", place)), ...more, ...missing];
 }
 
-/** A cell a task, coloured by how right the labels are; the chosen task is framed. */
+/** A cell per task, coloured by how right the labels are; the chosen task is framed. */
 function strip(method, photo) {
   const verdicts = Array.from({ length: TASKS }, (_, task) => verdict(labelsOf(method, task, photo), truthOf(photo, task)));
   const said = verdicts.map((which, task) => `task ${task} ${VERDICTS[which][0]}`).join(", ");
@@ -100,12 +100,12 @@ function stripTip(event, method, photo, task, which) {
     predicted.length && which !== 4 ? el("div", {}, predicted.slice(0, 12).map((place) => ANSWERS.classes[place].name).join(", ")) : "");
 }
 
-const ofOneOrder = () => `Class order ${ANSWERS.order ?? "of its own"}, one run a method.`;
+const ofOneOrder = () => `Class order ${ANSWERS.order ?? "of its own"}, one run per method.`;
 
 function setUpGallery() {
   const missing = ANSWERS.pictures.missing;
   byId("gallery-about").replaceChildren(
-    "Test images, always the same, with the labels each of the two methods gives them. The strip has a cell a task: " +
+    "Test images, always the same, with the labels each of the two methods gives them. The strip has a cell per task: " +
     `point at it to read what was predicted then. ${ofOneOrder()}`, missing ? ` There are no pictures: ${missing}.` : "");
   if (ANSWERS.pictures.sheet) document.documentElement.style.setProperty("--sheet", `url(${ANSWERS.pictures.sheet})`);
   options(byId("gallery-filter"), Object.entries(FILTERS).map(([key, [text]]) => [key, text]), "all");

@@ -70,7 +70,7 @@ function paint(canvas) {
   if (cell >= 26) paintRates(pen, canvas.dataset.who, task, size, cell);
 }
 
-/** The whole matrix, a pixel a cell, kept until the colours change. */
+/** The whole matrix, a pixel per cell, kept until the colours change. */
 function pictureOf(who, task, size) {
   const key = `${who}/${task}/${theme()}/${state.arranged}`;
   if (!matrices.has(key)) {
