@@ -360,9 +360,10 @@ def test_the_gallery_marks_right_wrong_and_missing_labels(runs: Runs) -> None:
                 assert not place.size
                 continue
             classes = np.array(given.view.classes)
-            assert {*said.right, *said.wrong} == {*classes[given.predicted[place[0]]]}
-            assert {*said.right, *said.missing} == {*classes[given.view.targets[place[0]]]}
-            written += [f"✓ {tree.title(name)}" for name in said.right]
+            right, wrong, missing = ([n for m, n in said if m == mark] for mark in "✓✗–")
+            assert {*right, *wrong} == {*classes[given.predicted[place[0]]]}
+            assert {*right, *missing} == {*classes[given.view.targets[place[0]]]}
+            written += [f"✓ {tree.title(name)}" for name in right]
     written.append("✓ right")  # what the mark means
     drawings = draw("gallery", runs)
     assert [d.name for d in drawings] == ["gallery-er", "gallery-icarl-norm"]

@@ -29,8 +29,7 @@ from polarbear.report.tables.statistics import statistics_tables
 
 log = logging.getLogger("polarbear")
 
-Draw = Callable[[Runs, Options], list[Drawing]]
-
+Draw = Callable[..., list[Drawing]]
 Part = Callable[[], list["Made"]]
 #: What a part has made, and why it was left out if it was.
 Result = tuple[list["Made"], str]
@@ -50,10 +49,7 @@ FIGURES: Mapping[str, Draw] = {
     "side-by-side": side_by_side,
 }
 #: Figures with a drawing per method. Each is a part of its own, so that processes share them.
-BY_METHOD: Mapping[str, Callable[..., list[Drawing]]] = {
-    "confusion-full": confusion_full,
-    "gallery": gallery,
-}
+BY_METHOD = ("confusion-full", "gallery")
 TABLES: Mapping[str, Callable[[Runs, Options], list[Table]]] = {
     "results": lambda runs, options: result_tables(runs, paper=options.paper),
     "statistics": statistics_tables,
@@ -195,7 +191,7 @@ def _drawn(name: str, runs: Runs) -> dict[str, Draw]:
     titles = Counter(group.title for group in groups)
     return {
         f"{name}: {group.title if titles[group.title] == 1 else file_name(group.name)}": partial(
-            BY_METHOD[name], only=(group.name,)
+            FIGURES[name], only=(group.name,)
         )
         for group in groups
     }

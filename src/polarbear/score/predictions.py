@@ -89,10 +89,10 @@ def save_predictions(
         )
     evaluator = Evaluator(stream, split)
     path = Path(path) if Path(path).suffix == ".npz" else Path(f"{path}.npz")
-    about: dict[str, Any] = {"benchmark": stream.name, "split": split}
-    if stream.order is not None:
-        about["order"] = stream.order
-    arrays: dict[str, Any] = {key: np.array(value) for key, value in about.items()}
+    about = {"benchmark": stream.name, "split": split, "order": stream.order}
+    arrays: dict[str, Any] = {
+        key: np.array(value) for key, value in about.items() if value is not None
+    }
     for after, given in predictions.items():
         view = evaluator.view(after)
         array = np.asarray(given)

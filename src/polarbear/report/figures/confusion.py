@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-Chosen = Sequence[tuple[Group, Run]]
-
 #: From white, so that what is never said stays empty.
 SHADES = ("#ffffff", "#9ecae1", "#3182bd", "#08306b")
 TRUTH = "ground truth"
@@ -53,30 +51,9 @@ def confusion_shares(predicted: Bools, targets: Bools) -> Floats:
 
 
 def confusion(runs: Runs, options: Options) -> list[Drawing]:
-    """Draw confusion matrices of all methods after several tasks, the truth above them."""
+    """Draw confusion matrices: a row per method, the truth first, and a column per moment."""
     chosen = comparable_runs(runs)
     moments = chosen_moments(options, {j for _, run in chosen for j in run.done})
-    return [_overview(runs, chosen, moments, options)]
-
-
-def confusion_full(runs: Runs, options: Options, only: Sequence[str] = ()) -> list[Drawing]:
-    """Draw each method's matrix in full, the truth beside it, with labels.
-
-    After each task that is asked for, else after the last one. ``only`` names the groups.
-    """
-    chosen = comparable_runs(runs)
-    moments = chosen_moments(options, {j for _, run in chosen for j in run.done})
-    drawings = []
-    for group, run in chosen:
-        if not only or group.name in only:
-            there = [after for after in moments if after in run.done]
-            asked = there if options.tasks else there[-1:]
-            drawings += [_in_full(group, run, after, options) for after in asked]
-    return drawings
-
-
-def _overview(runs: Runs, chosen: Chosen, moments: Sequence[int], options: Options) -> Drawing:
-    """Draw a row per method, the truth first, and a column per moment."""
     rows, columns = len(chosen) + 1, len(moments)
     side = min(SIDE, (PAGE - 0.9) / columns, DOWN / rows)
     figure = new_figure(0.9 + side * columns, 0.5 + side * rows)
@@ -102,7 +79,23 @@ def _overview(runs: Runs, chosen: Chosen, moments: Sequence[int], options: Optio
     figure.supylabel(f"{CARRIED} (in order of arrival, downwards)", fontsize=7.5)
     figure.supxlabel(f"{GIVEN} (in order of arrival, to the right)", fontsize=7.5)
     words = f"Confusion matrices, {runs.benchmark}, {chosen[0][1].draw}. {READING}"
-    return Drawing("confusion", words + note_of_absent(runs, chosen), figure)
+    return [Drawing("confusion", words + note_of_absent(runs, chosen), figure)]
+
+
+def confusion_full(runs: Runs, options: Options, only: Sequence[str] = ()) -> list[Drawing]:
+    """Draw each method's matrix in full, the truth beside it, with labels.
+
+    After each task that is asked for, else after the last one. ``only`` names the groups.
+    """
+    chosen = comparable_runs(runs)
+    moments = chosen_moments(options, {j for _, run in chosen for j in run.done})
+    drawings = []
+    for group, run in chosen:
+        if not only or group.name in only:
+            there = [after for after in moments if after in run.done]
+            asked = there if options.tasks else there[-1:]
+            drawings += [_in_full(group, run, after, options) for after in asked]
+    return drawings
 
 
 def _in_full(group: Group, run: Run, after: int, options: Options) -> Drawing:

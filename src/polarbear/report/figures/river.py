@@ -1,7 +1,7 @@
 """The label river: how the images of one superclass are labelled after each task."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from polarbear.report.read.answers import (
     note_of_absent,
     stream_of,
 )
-from polarbear.report.read.groups import Group, Run, Runs
+from polarbear.report.read.groups import Run, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,17 +76,13 @@ def kinds_of(predicted: Bools, targets: Bools, family: Bools, root: int, to_come
     due, got = (np.delete(x, root, axis=1)[:, below] for x in (targets, targets & predicted))
     whole = due.any(axis=1) & (got == due).all(axis=1)
     nothing = ~predicted.any(axis=1)
-    return np.stack(
-        [
-            clean & above & whole & ~to_come,
-            clean & above & to_come,
-            clean & above & ~whole & ~to_come,
-            clean & ~above & ~nothing,
-            sibling,
-            elsewhere,
-            nothing,
-        ]
-    )
+    kinds = [
+        clean & above & whole & ~to_come,
+        clean & above & to_come,
+        clean & above & ~whole & ~to_come,
+        clean & ~above & ~nothing,
+    ]
+    return np.stack([*kinds, sibling, elsewhere, nothing])
 
 
 def river(runs: Runs, options: Options) -> list[Drawing]:
@@ -94,20 +90,26 @@ def river(runs: Runs, options: Options) -> list[Drawing]:
     chosen = comparable_runs(runs)
     stream = stream_of(chosen[0][1], options.root)
     superclass = chosen_superclass(stream, options)
-    found = [(group, run, label_river(run, superclass, options)) for group, run in chosen]
+    found = [(group, label_river(run, superclass, options)) for group, run in chosen]
     figure, grid = new_panels(len(found), 2 if len(found) < 5 else 3, 0.9, 1.75)
     panels: list[Axes] = list(grid.flat)
-    for axes, (group, _, one) in zip(panels, found, strict=False):
+    for axes, (group, one) in zip(panels, found, strict=False):
         _draw(axes, one, _arrivals(stream, superclass))
         axes.set_title(group.title, pad=11)
     panels[0].set_ylim(0, 1)
     panels[0].set_xlim(stream.schedule.task_of[superclass], max(1, len(stream) - 1))
     count_tasks(panels[0])
     label_outside(grid, "share of images")
-    figure.suptitle(f"test images of “{stream.hierarchy.title(superclass)}”", fontsize=8.5)
+    title = stream.hierarchy.title(superclass)
+    figure.suptitle(f"test images of “{title}”", fontsize=8.5)
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=4, columnspacing=1.2)
-    return [Drawing("river", _words(runs, chosen, superclass, stream), figure)]
+    words = (
+        f"How the test images of the superclass {title!r} are labelled after each task, "
+        f"{runs.benchmark}, {chosen[0][1].draw}. Dotted: so many of its subclasses arrive. An "
+        "image with a label from elsewhere or a wrong sibling counts there, whatever else it has."
+    )
+    return [Drawing("river", words + note_of_absent(runs, chosen), figure)]
 
 
 def chosen_superclass(stream: Stream, options: Options) -> str:
@@ -161,13 +163,3 @@ def _draw(axes: "Axes", one: River, arrivals: Mapping[int, int]) -> None:
     for task, count in arrivals.items():
         axes.axvline(task, color="black", linewidth=0.6, linestyle=(0, (1, 2)))
         axes.text(task, 1.02, str(count), transform=at_task, ha="center", va="bottom", fontsize=6.5)
-
-
-def _words(runs: Runs, chosen: Sequence[tuple[Group, Run]], superclass: str, stream: Stream) -> str:
-    run, title = chosen[0][1], stream.hierarchy.title(superclass)
-    return (
-        f"How the test images of the superclass {title!r} are labelled after each task, "
-        f"{runs.benchmark}, {run.draw}. Dotted: so many of its subclasses "
-        "arrive. An image with a label from elsewhere or a wrong sibling counts there, whatever "
-        "else it has."
-    ) + note_of_absent(runs, chosen)

@@ -101,7 +101,9 @@ def memory(runs: Runs, options: Options) -> list[Drawing]:
     figure = style.new_figure(style.PAGE, 0.2 + 2.5 * len(families))
     grid = figure.subplots(len(families), 2, squeeze=False, width_ratios=(3, 2))
     for (left, right), groups in zip(grid, families, strict=True):
-        curves.draw_groups(left, groups, average("pw_jaccard"), _size_and_runs)
+        curves.draw_groups(
+            left, groups, average("pw_jaccard"), lambda g: f"{_size(g)} ({counted(g.count, 'run')})"
+        )
         left.set_title(title(groups[0].method))
         curves.name_axes(left, "after task $j$", "average pw-JS  $R_j$")
         left.legend(title="images kept per class", alignment="left")
@@ -147,10 +149,6 @@ def _memory_ends(axes: "Axes", groups: Sequence[Group]) -> None:
     axes.set_xlim(-0.5, len(groups) - 0.5)
     axes.set_ylim(0, 1.15 * max(ends + spread))
     curves.name_axes(axes, "images kept per class", f"$R_{{{last}}}$, after task {last}")
-
-
-def _size_and_runs(group: Group) -> str:
-    return f"{_size(group)} ({counted(group.count, 'run')})"
 
 
 def _size(group: Group) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,36 +40,34 @@ DOTS_PER_INCH = 200
 CRISP = 512
 LARGEST = 9000
 
-STYLE: Mapping[str, Any] = MappingProxyType(
-    {
-        "font.size": 8,
-        "axes.titlesize": 8.5,
-        "axes.labelsize": 8,
-        "xtick.labelsize": 7,
-        "ytick.labelsize": 7,
-        "legend.fontsize": 7,
-        "legend.title_fontsize": 7,
-        "legend.frameon": False,
-        "lines.linewidth": 1.4,
-        "lines.markersize": 3.6,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.linewidth": 0.7,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": "#dddddd",
-        "grid.linewidth": 0.5,
-        "xtick.major.width": 0.7,
-        "ytick.major.width": 0.7,
-        # A class may be called $\\frac{$: only what asks for mathematics has any.
-        "text.parse_math": False,
-        # Letters stay letters: small files, text that can be searched and edited.
-        "pdf.fonttype": 42,
-        "svg.fonttype": "none",
-        # The same runs give the same bytes.
-        "svg.hashsalt": "polarbear",
-    }
-)
+STYLE: Mapping[str, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.title_fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 3.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    # A class may be called $\\frac{$: only what asks for mathematics has any.
+    "text.parse_math": False,
+    # Letters stay letters: small files, text that can be searched and edited.
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    # The same runs give the same bytes.
+    "svg.hashsalt": "polarbear",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,19 +165,18 @@ def _write(figure: "Figure", file: Path, form: str) -> None:
     """
     from matplotlib.backends import backend_agg, backend_pdf, backend_svg
 
+    sharp = min(DOTS_PER_INCH, LARGEST / max(figure.get_size_inches()))
+    figure.set_dpi(sharp if form == "png" else 72)
     canvas: Any
-    if form == "png":
-        figure.set_dpi(min(DOTS_PER_INCH, LARGEST / max(figure.get_size_inches())))
-        canvas = backend_agg.FigureCanvasAgg(figure)
-        canvas.print_png(file)
-        return
-    figure.set_dpi(72)
     if form == "pdf":
         canvas = backend_pdf.FigureCanvasPdf(figure)
         canvas.print_pdf(file, metadata={"CreationDate": None})
-    else:
+    elif form == "svg":
         canvas = backend_svg.FigureCanvasSVG(figure)
         canvas.print_svg(file, metadata={"Date": None})
+    else:
+        canvas = backend_agg.FigureCanvasAgg(figure)
+        canvas.print_png(file)
 
 
 def _matplotlib() -> Any:

@@ -45,9 +45,17 @@ def answer_data(runs: Runs, *, images: bool = True, root: Root = None) -> dict[s
     pictures = picture_data(stream, rows) if images else {"missing": "they were not asked for"}
     last = stream.test(len(stream) - 1)
     leaf = last.leaf[np.searchsorted(last.rows, rows)]
+    tree, place = stream.hierarchy, {name: i for i, name in enumerate(stream.classes)}
     about = {
         "order": stream.order,
-        "classes": _classes(stream),
+        "classes": [
+            {
+                "name": tree.title(name),
+                "up": place.get(tree.parent(name) or "", -1),
+                "task": stream.schedule.task_of[name],
+            }
+            for name in stream.classes
+        ],
         "seen": [len(stream.schedule.seen(after)) for after in range(len(stream))],
         "superclasses": _superclasses(stream),
         "river": [{"name": name, "colour": colour} for name, colour in KINDS.items()],
@@ -102,18 +110,6 @@ def _within_budget(packed: list[Packed]) -> set[int]:
         if size <= BUDGET or len(kept) == 1:
             return kept
         step *= 2
-
-
-def _classes(stream: Stream) -> list[dict[str, Any]]:
-    hierarchy, place = stream.hierarchy, {name: i for i, name in enumerate(stream.classes)}
-    return [
-        {
-            "name": hierarchy.title(name),
-            "up": place.get(hierarchy.parent(name) or "", -1),
-            "task": stream.schedule.task_of[name],
-        }
-        for name in stream.classes
-    ]
 
 
 def _superclasses(stream: Stream) -> list[int]:

@@ -25,6 +25,8 @@ KINDS: Mapping[str, Any] = {
     "tasks": int | None,
     "options": dict,
 }
+#: The decision rule that is told which level of the hierarchy each class is on: no learner is.
+ORACLE = "top1-per-level"
 #: No score is as large; the squares of larger ones are infinite.
 LARGEST = 1e100
 
@@ -115,10 +117,14 @@ class Group:
 
     @property
     def title(self) -> str:
-        """Name for people: ``ER``, ``ER, memory 50``."""
-        if self.alike:
-            return readable(self.name, 400)
-        return title(self.method) + readable(self.name.removeprefix(self.method), 400)
+        """Name for people: ``ER``, ``ER, memory 50``; an oracle is called one."""
+        shown = readable(self.name, 400)
+        if not self.alike:
+            shown = title(self.method) + readable(self.name.removeprefix(self.method), 400)
+        if all(run.settings.get("decision") != ORACLE for run in self.runs):
+            return shown
+        rule = "" if "decision" in self.settings else f", decision {ORACLE}"
+        return f"{shown}{rule} (oracle: true levels)"
 
     @property
     def tasks(self) -> int:

@@ -3,30 +3,27 @@
 import csv
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from types import MappingProxyType
 
 from polarbear.base.names import one_line
 
 #: Characters that mean something in LaTeX, and how to write them.
-LATEX = MappingProxyType(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        **{sign: "\\" + sign for sign in "&%$#_{}"},
-        "±": r"$\pm$",
-        "÷": r"$\div$",
-        "–": "--",
-        # Without a font's help, these print as other signs.
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-    }
-)
+LATEX: Mapping[str, str] = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+    "±": r"$\pm$",
+    "÷": r"$\div$",
+    "–": "--",
+    # Without a font's help, these print as other signs.
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+}
 
 #: Lines that a table on one page may have.
 PAGE_OF_LINES = 50

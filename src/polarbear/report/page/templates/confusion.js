@@ -29,7 +29,7 @@ function confusionPanel(who, task) {
   const canvas = el("canvas", {
     tabindex: 0, role: "img", "data-who": who, "data-key": who,
     "aria-label": `Confusion matrix, ${title}, after task ${task}. Arrow keys move from cell to cell.`,
-    onpointermove: pointAt, onpointerdown: startDrag, onkeydown: steer, ondblclick: (event) => zoomAt(event, 0.5),
+    onpointermove: pointAt, onpointerdown: startDrag, onkeydown: steer, ondblclick: (event) => zoomBy(0.5, placeOf(event)),
     onfocus: () => { cursor.on = true; paintAll(); },
     onpointerleave: (event) => { if (leaves(event)) { cursor.on = false; paintAll(); } },
   });
@@ -98,8 +98,6 @@ function wheel(event) {
   event.preventDefault();
   zoomBy(event.deltaY > 0 ? 1.2 : 1 / 1.2, placeOf(event));
 }
-
-const zoomAt = (event, factor) => zoomBy(factor, placeOf(event));
 
 function startDrag(event) {
   pointAt(event);

@@ -42,10 +42,9 @@ function arrange(task) {
   return { classes, parts };
 }
 
-const packedOf = (who, task) => (who === "truth" ? ANSWERS.truth : ANSWERS.methods[who]?.confusion)?.[task];
-
 async function matrixOf(who, task) {
-  const key = `${who}/${task}`, text = packedOf(who, task);
+  const key = `${who}/${task}`, packed = who === "truth" ? ANSWERS.truth : ANSWERS.methods[who]?.confusion;
+  const text = packed?.[task];
   if (text && !matrices.has(key)) matrices.set(key, await unpacked(text));
   return matrices.get(key);
 }
