@@ -78,7 +78,7 @@ def confusion(runs: Runs, options: Options) -> list[Drawing]:
     _colour_bar(figure, list(grid.flat))
     figure.supylabel(f"{CARRIED} (in order of arrival, downwards)", fontsize=7.5)
     figure.supxlabel(f"{GIVEN} (in order of arrival, to the right)", fontsize=7.5)
-    words = f"Confusion matrices, {runs.benchmark}, {chosen[0][1].draw}. {READING}"
+    words = f"Confusion matrices, {runs.benchmark}, {chosen[0][1].which}. {READING}"
     return [Drawing("confusion", words + note_of_absent(runs, chosen), figure)]
 
 
@@ -112,7 +112,7 @@ def _in_full(group: Group, run: Run, after: int, options: Options) -> Drawing:
         axes.set_xlabel(GIVEN)
     panels[0].set_ylabel(CARRIED)
     _colour_bar(figure, panels, bar)
-    words = f"Confusion matrix of {group.title} after task {after}, {run.benchmark}, {run.draw}."
+    words = f"Confusion matrix of {group.title} after task {after}, {run.benchmark}, {run.which}."
     name = f"confusion-{file_name(group.name)}" + (f"-after-{after}" if options.tasks else "")
     return Drawing(name, f"{words} {READING}", figure)
 

@@ -171,7 +171,7 @@ def _short(tree: Hierarchy, name: str, longest: int = LONGEST) -> str:
 
 def _about(run: Run) -> str:
     return (
-        f"{run.benchmark}, {run.draw}. ✓ right, ✗ wrong, – a label it "
+        f"{run.benchmark}, {run.which}. ✓ right, ✗ wrong, – a label it "
         "carries that is not given; in brackets the task in which a label arrives. The images "
         "are the first of classes spread over their arrival, not picked."
     )

@@ -106,7 +106,7 @@ def river(runs: Runs, options: Options) -> list[Drawing]:
     figure.legend(handles, names, loc="outside lower center", ncols=4, columnspacing=1.2)
     words = (
         f"How the test images of the superclass {title!r} are labelled after each task, "
-        f"{runs.benchmark}, {chosen[0][1].draw}. Dotted: so many of its subclasses arrive. An "
+        f"{runs.benchmark}, {chosen[0][1].which}. Dotted: so many of its subclasses arrive. An "
         "image with a label from elsewhere or a wrong sibling counts there, whatever else it has."
     )
     return [Drawing("river", words + note_of_absent(runs, chosen), figure)]

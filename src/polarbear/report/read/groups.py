@@ -72,7 +72,7 @@ class Run:
         return len(self.scores["pw_jaccard"])
 
     @property
-    def draw(self) -> str:
+    def which(self) -> str:
         """The class order and seed, in words."""
         return f"order {self.order}, seed {self.seed}"
 
