@@ -509,7 +509,7 @@ def test_ten_methods_and_ten_orders_stay_under_5_mb(
         first = RunFolder(tmp_path / "runs" / method / "0")
         for after in range(22):
             targets = stream.test(after).targets
-            # Three wrong labels an image: more than any method of the paper names.
+            # Three wrong labels per image: more than any method of the paper predicts.
             noise = random.integers(0, 65536, targets.shape, dtype=np.uint16)
             predicted = targets & (noise % 2 == 0) | (noise < 65536 * 3 // targets.shape[1])
             if method != "joint":
@@ -523,7 +523,7 @@ def test_ten_methods_and_ten_orders_stay_under_5_mb(
     with opened(browser, file, viewport={"width": 360, "height": 740}) as site:
         site.page.wait_for_selector("canvas[data-who='truth']")
         assert site.page.locator("#curve-chart .line").count() == 10
-        assert "10 runs a method" in site.page.inner_text("#curve-foot")
+        assert "10 runs per method" in site.page.inner_text("#curve-foot")
         assert site.page.evaluate("document.documentElement.scrollWidth") <= 360
         assert site.errors == []
 

@@ -124,31 +124,25 @@ def build_report(
 def _results(
     parts: Sequence[tuple[str, Part]], jobs: int, folder: Path | None
 ) -> Iterator[tuple[str, Result]]:
-    """Make the parts; with several jobs, in bundles, since each carries all runs along.
-
-    New processes know no benchmark's ``folder`` but the one they are told.
-    """
+    """Make the parts; with several jobs, in bundles, since each carries all runs along."""
     if jobs <= 1:
         for part in parts:
-            yield from _make([part])
+            yield from _make([part], None)
         return
     # Small bundles, for whoever is done takes the next; large enough to carry the runs few times.
     number = 4 * jobs + 1
     bundles = [parts[first::number] for first in range(number)]
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _know, (folder,)) as pool:
-        begun = [pool.submit(_make, bundle) for bundle in bundles if bundle]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        begun = [pool.submit(_make, bundle, folder) for bundle in bundles if bundle]
         for future in as_completed(begun):
             yield from future.result()
 
 
-def _know(folder: Path | None) -> None:
-    """Make a benchmark's folder known; without it, the parts that need it say so."""
+def _make(parts: Sequence[tuple[str, Part]], folder: Path | None) -> list[tuple[str, Result]]:
     if folder is not None:
+        # A new process knows the benchmark by its folder; without it, parts that need it say so.
         with suppress(PolarbearError):
             find(folder)
-
-
-def _make(parts: Sequence[tuple[str, Part]]) -> list[tuple[str, Result]]:
     results: list[tuple[str, Result]] = []
     for name, part in parts:
         try:

@@ -35,8 +35,7 @@ class Options:
                     f"{runs.tasks - 1}"
                 )
         for name in self.compare:
-            if name not in runs.names:
-                raise unknown_name("group of runs", name, runs.names)
+            runs.group(name)
         if self.superclass is not None:
             named_superclass(known_hierarchy(runs.benchmark), self.superclass)
         if len(self.compare) not in (0, 2):

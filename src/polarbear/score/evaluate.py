@@ -91,10 +91,8 @@ class Evaluator:
     @property
     def table(self) -> ScoreTable:
         """The scores of the tasks added so far, NaN for the others."""
-        records = self._records.values()
-        return ScoreTable.of(
-            self.stream.name, self.stream.order, self.split, len(self.stream), records
-        )
+        stream, records = self.stream, self._records.values()
+        return ScoreTable.of(stream.name, stream.order, self.split, len(stream), records)
 
     def record(self, after: int) -> ScoreRecord:
         """Return the scores after a task that was added, as a run folder keeps them."""

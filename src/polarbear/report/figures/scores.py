@@ -46,7 +46,8 @@ def _curves(
     runs: Runs, name: str, words: str, series: Series, named: tuple[str, str], paper: bool = False
 ) -> list[Drawing]:
     """Draw a curve per group in one pair of axes, the legend beside them."""
-    figure, axes = style.new_axes(style.PAGE * 0.8, 2.9)
+    figure = style.new_figure(style.PAGE * 0.8, 2.9)
+    axes = figure.add_subplot()
     curves.draw_groups(axes, runs.groups, series)
     theirs = paper and curves.draw_paper(axes, runs)
     curves.name_axes(axes, *named)
@@ -124,7 +125,8 @@ def hierarchy(runs: Runs, options: Options) -> list[Drawing]:
     many = len(names) > 40
     # The bars keep their height, however long the longest name below them is.
     height = 1.7 + (0.055 if many else 0.065) * max(map(len, titles))
-    figure, axes = style.new_axes(min(max(style.COLUMN, 1.2 + 0.19 * len(names)), 11.0), height)
+    figure = style.new_figure(min(max(style.COLUMN, 1.2 + 0.19 * len(names)), 11.0), height)
+    axes = figure.add_subplot()
     bars = axes.bar(range(len(names)), [count[name] for name in names], color=COLOURS[0])
     axes.bar_label(bars, fontsize=5 if many else 6.5, padding=1, color="#444444")
     axes.set_xticks(range(len(names)), titles, rotation=90)

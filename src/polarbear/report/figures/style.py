@@ -121,12 +121,6 @@ def show_pixels(axes: "Axes", pixels: np.ndarray, crisp: int = CRISP, **how: Any
     axes.imshow(large, **{"extent": cells, "interpolation": "none", **how})
 
 
-def new_axes(width: float, height: float) -> "tuple[Figure, Axes]":
-    """Return a figure with one pair of axes."""
-    figure = new_figure(width, height)
-    return figure, figure.add_subplot()
-
-
 def new_panels(count: int, columns: int, rest: float, each: float) -> "tuple[Figure, np.ndarray]":
     """Return a page's width of panels with the same axes, in at most so many columns.
 

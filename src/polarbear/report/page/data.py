@@ -81,16 +81,15 @@ def score_data(runs: Runs) -> dict[str, Any]:
 
 def _method(group: Group, offered: Iterable[Offered]) -> dict[str, Any]:
     scores = [one.id for one in offered if not one.id.endswith("@k")]
-    paper = paper_results(group.benchmark).get(group.method)
     # Of a method in several settings, the paper's curve is beside the one it used, or none.
-    as_published = paper if not group.settings else None
+    paper = None if group.settings else paper_results(group.benchmark).get(group.method)
     return {
         "name": group.title,
         "bound": is_bound(group.method),
         "runs": group.count,
         "finished": sum(run.finished for run in group.runs),
-        "orders": _listed(run.order for run in group.runs),
-        "seeds": _listed(run.seed for run in group.runs),
+        "orders": sorted({run.order for run in group.runs if run.order is not None}),
+        "seeds": sorted({run.seed for run in group.runs if run.seed is not None}),
         "scores": {
             name: _numbers(group.mean(name), group.std(name), group.counts(name)) for name in scores
         },
@@ -100,7 +99,7 @@ def _method(group: Group, offered: Iterable[Offered]) -> dict[str, Any]:
             )
             for name in BY_TASK
         },
-        "paper": None if as_published is None else rounded(as_published.mean),
+        "paper": None if paper is None else rounded(paper.mean),
     }
 
 
@@ -161,10 +160,6 @@ def _known() -> list[Offered]:
         for what, on, r, about in OF_A_TASK
     ]
     return [*levels, *pairs, FORGETTING, *by_task]
-
-
-def _listed(values: Iterable[int | None]) -> list[int]:
-    return sorted({value for value in values if value is not None})
 
 
 def rounded(values: ArrayLike) -> list[float | None]:

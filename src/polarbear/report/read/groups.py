@@ -194,10 +194,9 @@ class Runs:
 
     def group(self, name: str) -> Group:
         """Return a group by its name."""
-        for group in self.groups:
-            if name == group.name:
-                return group
-        raise unknown_name("group of runs", name, self.names)
+        if name not in self.names:
+            raise unknown_name("group of runs", name, self.names)
+        return self.groups[self.names.index(name)]
 
 
 def _count(stack: Floats) -> Floats:

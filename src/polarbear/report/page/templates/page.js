@@ -115,12 +115,6 @@ function setUpAnswers() {
   }
 }
 
-function hideTipElsewhere() {
-  addEventListener("scroll", hideTip, { passive: true });
-  addEventListener("pointerdown", hideTip, { capture: true });
-  addEventListener("keydown", hideTip);
-}
-
 function redrawOnResize() {
   let width = document.body.clientWidth;
   addEventListener("resize", () => {
@@ -143,5 +137,7 @@ view(["left", "right", "after", "heatMetric"], drawHeat);
 setUpAnswers();
 drawRuns();
 redrawOnResize();
-hideTipElsewhere();
+addEventListener("scroll", hideTip, { passive: true });
+addEventListener("pointerdown", hideTip, { capture: true });
+addEventListener("keydown", hideTip);
 setUpTheme()();

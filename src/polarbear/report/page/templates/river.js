@@ -4,11 +4,6 @@
 const onGround = (tone) => (theme() === "dark" && tone === "#D9D9D9" ? "#4a545f" : tone);
 const superclassPlace = () => ANSWERS.superclasses[state.superclass];
 
-function riverOf(method) {
-  const courses = ANSWERS.methods[method]?.river;
-  return courses?.map((after) => after?.[state.superclass] ?? null);
-}
-
 function drawRiver() {
   byId("river-key").replaceChildren(...ANSWERS.river.map(({ name, colour: tone }) => el("span", {}, swatch(onGround(tone)), name)),
     el("span", {}, svg("svg", { width: 22, height: 12, "aria-hidden": "true" }, svg("path", { class: "given", d: "M0,6H22" })), "given the superclass, whatever else"));
@@ -19,7 +14,7 @@ function drawRiver() {
 }
 
 function drawRiverPanel(panel, method) {
-  const course = riverOf(method);
+  const course = ANSWERS.methods[method]?.river.map((after) => after?.[state.superclass] ?? null);
   if (!course || course.every((share) => share === null)) {
     panel.append(notice(`${METHODS[method].name} has no predictions in this class order.`));
     return;
