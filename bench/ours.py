@@ -107,9 +107,9 @@ def scores(work: Workload) -> Callable[[], int]:
         images = stream.images("test")[:]
         for j in range(work.evaluated_tasks):
             batches = evaluation_batches(stream.test(after=j), images, size=128)
-            named = [y for _, y in batches]
-            evaluator.add(after=j, predictions=named)
-            labels += sum(np.count_nonzero(y) for y in named)
+            predicted = [y for _, y in batches]
+            evaluator.add(after=j, predictions=predicted)
+            labels += sum(np.count_nonzero(y) for y in predicted)
         expected = np.tri(work.evaluated_tasks, dtype=bool)
         found = evaluator.table.r_jk[: len(expected), : len(expected)] == 1
         if not np.array_equal(found, expected):

@@ -214,6 +214,20 @@ def test_settings_that_differ_make_groups_sorted_by_value(tmp_path: Path) -> Non
     assert runs.groups[1].settings == {"memory_per_class": 5}
 
 
+def test_an_oracle_is_called_one_however_its_runs_are_grouped(tmp_path: Path) -> None:
+    make_run(tmp_path / "a" / "er", decision="top1-per-level")
+    alone = read_runs(tmp_path / "a").groups
+    assert [(g.name, g.title) for g in alone] == [
+        ("er", "ER, decision top1-per-level (oracle: true levels)")
+    ]
+    make_run(tmp_path / "b" / "er", decision="top1-per-level")
+    make_run(tmp_path / "b" / "usual")
+    assert {g.title for g in read_runs(tmp_path / "b").groups} == {
+        "ER, decision threshold",
+        "ER, decision top1-per-level (oracle: true levels)",
+    }
+
+
 def test_a_total_memory_is_named_only_where_there_is_one(tmp_path: Path) -> None:
     make_run(tmp_path / "a", memory_total=200)
     make_run(tmp_path / "b", memory_per_class=None)

@@ -37,7 +37,9 @@ def _split(runs: list[Run]) -> list[Group]:
     parts: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run, settings in zip(runs, given, strict=True):
         own = {key: settings[key] for key in differing if key in settings}
-        parts.setdefault(_name(run.method, own), (own, []))[1].append(run)
+        # Without a total memory, the memory per class says it all.
+        told = [in_words(k, v) for k, v in own.items() if k != "memory_total" or v is not None]
+        parts.setdefault(", ".join([run.method, *told]), (own, []))[1].append(run)
     ordered = sorted(parts.items(), key=lambda part: [_rank(v) for v in part[1][0].values()])
     return [_group(name, own, members) for name, (own, members) in ordered]
 
@@ -72,12 +74,6 @@ def _differing(given: list[dict[str, Any]]) -> list[str]:
     # An option that only some runs were given tells them apart, too.
     absent = {key for key in keys if any(key not in s for s in given if s)}
     return [key for key in keys if len(written[key]) > 1 or key in absent]
-
-
-def _name(method: str, own: Mapping[str, Any]) -> str:
-    # Without a total memory, the memory a class says it all.
-    told = {k: v for k, v in own.items() if not (k == "memory_total" and v is None)}
-    return "".join([method, *(f", {in_words(key, value)}" for key, value in told.items())])
 
 
 def in_words(key: str, value: Any) -> str:
