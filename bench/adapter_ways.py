@@ -303,7 +303,7 @@ CASES: tuple[tuple[str, str, str, Callable[[Data], Epoch], Callable[[Data], Epoc
     ("jax", "`jax_arrays.Batches`", "NumPy batches, jnp.asarray", jax_ours, jax_own),
     ("jax", "`jax_arrays.Batches`", "on the device, jitted index", jax_ours, jax_on_device),
     ("grain", "`grain_source.batches`", "source, shuffle, batch", grain_ours, grain_own),
-    ("grain", "ViewSource, shuffle, batch", "the same, a set a task", grain_plain, grain_own_tasks),
+    ("grain", "ViewSource, shuffle, batch", "the same, per task", grain_plain, grain_own_tasks),
     ("datasets", "`hugging_face.dataset`", "Array3D, NumPy format, in order", hub_ours, hub_arrays),
     ("datasets", "`hugging_face.embedded`", "Image (PNG), NumPy format", hub_embedded, hub_own),
     (

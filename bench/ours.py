@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 import polarbear
-from polarbear.benchmark.stream import leaf_numbers
+from polarbear.benchmark.labels import leaf_numbers
 from polarbear.data.batches import batches, evaluation_batches
 from polarbear.data.folders import FolderIndex
 from polarbear.named.registry import find
@@ -107,9 +107,9 @@ def scores(work: Workload) -> Callable[[], int]:
         images = stream.images("test")[:]
         for j in range(work.evaluated_tasks):
             batches = evaluation_batches(stream.test(after=j), images, size=128)
-            named = [y for _, y in batches]
-            evaluator.add(after=j, predictions=named)
-            labels += sum(np.count_nonzero(y) for y in named)
+            predicted = [y for _, y in batches]
+            evaluator.add(after=j, predictions=predicted)
+            labels += sum(np.count_nonzero(y) for y in predicted)
         expected = np.tri(work.evaluated_tasks, dtype=bool)
         found = evaluator.table.r_jk[: len(expected), : len(expected)] == 1
         if not np.array_equal(found, expected):

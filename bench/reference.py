@@ -39,7 +39,7 @@ def built(stream: polarbear.Stream, weights: str, seed: int) -> Learner:
 
 
 def score(learner: Learner, view: View) -> float:
-    """pw-JS of naming every class with a positive score."""
+    """pw-JS of predicting every class with a positive score."""
     return float(metrics.pw_jaccard(learner.scores(view) > 0, view.targets).mean())
 
 

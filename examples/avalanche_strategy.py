@@ -46,22 +46,22 @@ class SeenClasses(SupervisedTemplate):
 
 
 class Score(SupervisedPlugin):
-    """Collects what the strategy names on ``test_stream[j]`` and writes its scores after task j."""
+    """Collects predictions for ``test_stream[j]`` and writes their scores after task j."""
 
     def __init__(self, stream: polarbear.Stream, folder: polarbear.RunFolder) -> None:
         super().__init__()
         self.evaluator, self.folder = polarbear.Evaluator(stream), folder
-        self.named: list[Tensor] = []
+        self.predicted: list[Tensor] = []
 
     def after_eval_forward(self, strategy: SeenClasses, **_: object) -> None:
-        self.named.append(strategy.mb_output[:, : strategy.seen].cpu() > 0)
+        self.predicted.append(strategy.mb_output[:, : strategy.seen].cpu() > 0)
 
     def after_eval_exp(self, strategy: SeenClasses, **_: object) -> None:
-        after, named = strategy.experience.current_experience, torch.cat(self.named).numpy()
-        scores = self.evaluator.add(after=after, predictions=named)
-        polarbear.write_scores(self.folder, self.evaluator, after=after, predictions=named)
+        after, predicted = strategy.experience.current_experience, torch.cat(self.predicted).numpy()
+        scores = self.evaluator.add(after=after, predictions=predicted)
+        polarbear.write_scores(self.folder, self.evaluator, after=after, predictions=predicted)
         print(f"task {after}: R_j {scores['pw_jaccard']:.3f}")
-        self.named = []
+        self.predicted = []
 
 
 def main(out: str, epochs: int = 8, tasks: int | None = None, seed: int = 100) -> None:

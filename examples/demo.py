@@ -33,9 +33,9 @@ SCORES = {
 }
 QUESTIONS = (
     (
-        "Does a learner that names a fine label still name the coarse one above it?",
+        "Does a learner that predicts a fine label still predict the coarse one above it?",
         "implication",
-        "of the named subclasses come with their superclass.",
+        "of the predicted subclasses come with their superclass.",
     ),
     (
         "Can it tell a new subclass from its siblings?",
@@ -43,7 +43,7 @@ QUESTIONS = (
         "of the images get a wrong sibling's label (lower is better).",
     ),
     (
-        "Does it name a known superclass on images of subclasses it learnt later?",
+        "Does it predict a known superclass on images of subclasses it learnt later?",
         "late_recall",
         "of these images get the superclass's label.",
     ),
@@ -143,7 +143,9 @@ def main() -> None:
         answers = [f"{who} {100 * np.mean(last(t, name)):.0f} %" for who, t in tables.items()]
         screen.print(f"\n{question}\n  {', '.join(answers)}\n  {meaning}")
     report = build_report(read_runs(OUT), OUT / "report", formats=("png",), jobs=2)
-    screen.print(f"\nOpen {report.folder / 'index.html'}: what each method names, image by image.")
+    screen.print(
+        f"\nOpen {report.folder / 'index.html'}: what each method predicts, image by image."
+    )
     screen.print(f"Figures and tables are beside it, run folders in {OUT}.")
 
 

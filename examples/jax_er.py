@@ -108,9 +108,9 @@ def main(out: str, epochs: int = 8, tasks: int | None = None, seed: int = 100) -
         memory = joined(stored(new, task, random), memory)
         net.eval()
         scores = np.asarray(logits(net, test_images))
-        named = scores[evaluator.view(task.index).rows, : len(task.seen)] > 0
-        found = evaluator.add(after=task.index, predictions=named)
-        polarbear.write_scores(folder, evaluator, after=task.index, predictions=named)
+        predicted = scores[evaluator.view(task.index).rows, : len(task.seen)] > 0
+        found = evaluator.add(after=task.index, predictions=predicted)
+        polarbear.write_scores(folder, evaluator, after=task.index, predictions=predicted)
         print(f"task {task.index}: R_j {found['pw_jaccard']:.3f}")
 
 

@@ -57,9 +57,9 @@ def main(out: str, epochs: int = 8, tasks: int | None = None, seed: int = 100) -
         data = dataset(stream, task.train, BATCH, seed=seed)
         train(net, data, len(task.train), epochs * (2 if task.index == 0 else 1))
         scores = np.asarray(net(test_images, training=False))
-        named = scores[evaluator.view(task.index).rows, : len(task.seen)] > 0
-        found = evaluator.add(after=task.index, predictions=named)
-        polarbear.write_scores(folder, evaluator, after=task.index, predictions=named)
+        predicted = scores[evaluator.view(task.index).rows, : len(task.seen)] > 0
+        found = evaluator.add(after=task.index, predictions=predicted)
+        polarbear.write_scores(folder, evaluator, after=task.index, predictions=predicted)
         print(f"task {task.index}: R_j {found['pw_jaccard']:.3f}")
 
 

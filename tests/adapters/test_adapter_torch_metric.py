@@ -22,7 +22,7 @@ def case() -> tuple[np.ndarray, np.ndarray, float]:
     random = np.random.default_rng(0)
     logits = random.normal(size=(500, 12)).astype(np.float32)
     targets = random.random((500, 12)) < 0.2
-    logits[:20] = -1  # nothing named
+    logits[:20] = -1  # nothing predicted
     targets[10:30] = False  # nothing true
     return logits, targets, float(metrics.pw_jaccard(logits > 0, targets).mean())
 
@@ -43,8 +43,8 @@ def test_booleans_zero_and_one_and_probabilities_are_understood(metric_class, ca
     import torch
 
     logits, targets, expected = (torch.as_tensor(part) for part in case)
-    for named in (logits > 0, (logits > 0).long()):
-        assert float(metric_class()(named, targets.float())) == pytest.approx(float(expected))
+    for predicted in (logits > 0, (logits > 0).long()):
+        assert float(metric_class()(predicted, targets.float())) == pytest.approx(float(expected))
     probabilities = metric_class(threshold=0.5)
     assert float(probabilities(logits.sigmoid(), targets)) == pytest.approx(float(expected))
 

@@ -65,7 +65,7 @@ def predictions(folder: Path) -> tuple[Path, Read]:
 
     def read() -> Any:
         found = read_predictions(file)
-        return found.order, found.split, found.named(STREAM.test(0), found.tasks[0])
+        return found.order, found.split, found.predicted(STREAM.test(0), found.tasks[0])
 
     return file, read
 

@@ -127,7 +127,8 @@ def test_joint_is_one_task_with_everything(cifar: Any, name: str) -> None:
 
 @pytest.fixture(scope="session")
 def real_cifar(cifar_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from polarbear.data.cifar100 import CIFAR100_LEAVES, open_cifar100
+    from polarbear.data.cifar100 import open_cifar100
+    from polarbear.data.cifar100_official import CIFAR100_LEAVES
 
     source = open_cifar100(cifar_root)
     folder = tmp_path_factory.mktemp("reference")

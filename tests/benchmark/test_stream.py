@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from polarbear import Hierarchy, Schedule, SplitRule, Stream, View
 from polarbear.base.errors import DataError, ScheduleError, UnknownNameError
+from polarbear.benchmark.labels import leaf_numbers
 from polarbear.benchmark.source import Source
-from polarbear.benchmark.stream import leaf_numbers
 from strategies import hierarchies, quick, schedules, streams, thorough
 from twin import Twin, labels
 
@@ -62,6 +62,7 @@ def test_every_evaluation_is_the_specifications(stream: Stream) -> None:
         for after in range(len(stream)):
             view = getattr(stream, split)
             assert labels(view(after)) == twin.complete(split, after, range(after + 1))
+            assert np.array_equal(view(after).label_counts, view(after).targets.sum(axis=0))
             for task in range(after + 1):
                 assert labels(view(after, task)) == twin.complete(split, after, [task])
 

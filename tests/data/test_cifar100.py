@@ -15,14 +15,12 @@ import pytest
 from polarbear.base.errors import DataError, install_line
 from polarbear.base.files import file_digest
 from polarbear.data import cifar100
-from polarbear.data.cifar100 import (
+from polarbear.data.cifar100 import from_npz, from_parquet, open_cifar100
+from polarbear.data.cifar100_official import (
     CIFAR100_LEAVES,
     OFFICIAL,
     PlanarImages,
-    from_npz,
     from_official,
-    from_parquet,
-    open_cifar100,
 )
 
 

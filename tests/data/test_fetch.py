@@ -19,8 +19,8 @@ import pytest
 
 from at_once import at_once
 from polarbear.base.errors import DataError
-from polarbear.data.cifar100 import OFFICIAL, open_cifar100
-from polarbear.data.cifar100_official import OfficialFile
+from polarbear.data.cifar100 import open_cifar100
+from polarbear.data.cifar100_official import OFFICIAL, OfficialFile
 from polarbear.data.fetch import fetch, fetch_cifar100
 
 CONTENT = np.random.default_rng(0).bytes(300_000)

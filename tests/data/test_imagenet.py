@@ -11,9 +11,9 @@ from iirc import datasets_loader
 
 from polarbear import Hierarchy, Schedule, Stream
 from polarbear.base.errors import DataError, UnknownNameError
+from polarbear.benchmark.labels import leaf_numbers
 from polarbear.benchmark.source import Source
 from polarbear.benchmark.split import SplitRule
-from polarbear.benchmark.stream import leaf_numbers
 from polarbear.data.imagenet import NOT_IN_IIRC, open_imagenet, reference_file_order
 from polarbear.data.pack import pack
 from polarbear.data.packed import open_packed

@@ -122,7 +122,7 @@ def answered(base: Path) -> Reading:
     with listening() as said:
         by_name = {one.path.name: one for g in read_runs(base / "runs").groups for one in g.runs}
         found = answers(by_name["bad"], 1)
-    return Reading(digest(found.named), tuple(said))
+    return Reading(digest(found.predicted), tuple(said))
 
 
 def scores_kept(base: Path) -> Reading:

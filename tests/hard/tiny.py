@@ -65,10 +65,10 @@ def own_loop(folder: Path, tasks: int = 3) -> int:
         evaluator = Evaluator(data)
         for after in range(tasks):
             truth = data.test(after).targets
-            named = truth ^ (np.random.default_rng(after).random(truth.shape) < 0.1)
-            evaluator.add(after, named)
+            predicted = truth ^ (np.random.default_rng(after).random(truth.shape) < 0.1)
+            evaluator.add(after, predicted)
             if after not in done:
-                write_scores(opened, evaluator, after, named)
+                write_scores(opened, evaluator, after, predicted)
         if not opened.finished:
             _have_finished(opened, evaluator, tasks - 1)
     except PolarbearError as error:

@@ -75,14 +75,14 @@ stream = polarbear.load("iirc-shapes")
 evaluator = polarbear.Evaluator(stream)
 view = stream.test(after=0)
 scores = np.where(view.targets, 1.0, -1.0)
-named = decision("threshold")(scores, Seen(view.classes))
-assert evaluator.add(0, named)["pw_jaccard"] == 1.0
+predicted = decision("threshold")(scores, Seen(view.classes))
+assert evaluator.add(0, predicted)["pw_jaccard"] == 1.0
 settings = settings_for("er", "iirc-shapes")
 classes = [list(task) for task in stream.schedule.tasks]
 manifest = {{"settings": settings.to_dict(), "classes": classes}}
 folder = RunFolder.create({str(tmp_path / "run")!r}, manifest)
-folder.save_predictions(0, named)
-assert (RunFolder.open(folder.path).predictions(0) == named).all()
+folder.save_predictions(0, predicted)
+assert (RunFolder.open(folder.path).predictions(0) == predicted).all()
 by_task = {{name: table[0, :1] for name, table in evaluator.table.by_task.items()}}
 row = {{name: column[0] for name, column in evaluator.table.scores.items()}}
 folder.append("scores", {{"after": 0, "split": "test", "scores": row, "by_task": by_task}})

@@ -15,20 +15,12 @@ from polarbear.benchmark.schedule import Schedule
 from polarbear.cli import main
 from polarbear.data.kinds import Data
 from polarbear.named.folder import Blueprint
-from polarbear.report import build
 from polarbear.report.build import BY_METHOD, FIGURES, build_report
 from polarbear.report.options import Options, chosen_pair
 from polarbear.report.read.runs import read_runs
 from synthetic_runs import make_run, summary
 
 
-@pytest.fixture
-def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page has its own tests."""
-    monkeypatch.setattr(build, "PAGE", "polarbear.report.no_such_module")
-
-
-@pytest.mark.usefixtures("no_page")
 def test_everything_is_made_and_listed(tmp_path: Path) -> None:
     for method in ("er", "lucir"):
         make_run(tmp_path / "runs" / method, method, predictions=True)
@@ -39,7 +31,8 @@ def test_everything_is_made_and_listed(tmp_path: Path) -> None:
         name: [f"{name}: {method}" for method in ("ER", "LUCIR")] if name in BY_METHOD else [name]
         for name in FIGURES
     }
-    assert heard == [*itertools.chain(*parts.values()), "tables: results", "tables: statistics"]
+    tables = ("tables: results", "tables: statistics")
+    assert heard == [*itertools.chain(*parts.values()), *tables, "page"]
     assert set(report.left_out) == {"memory"}
     for one in report.made:
         assert all(file.stat().st_size > 100 for file in one.files)
@@ -56,7 +49,6 @@ def test_everything_is_made_and_listed(tmp_path: Path) -> None:
     assert all((tmp_path / "out" / f).is_file() for files in listed["made"].values() for f in files)
 
 
-@pytest.mark.usefixtures("no_page")
 def test_without_predictions_some_figures_are_left_out_and_say_so(tmp_path: Path) -> None:
     make_run(tmp_path / "runs" / "a", done=2)
     runs = read_runs(tmp_path / "runs")
@@ -69,7 +61,6 @@ def test_without_predictions_some_figures_are_left_out_and_say_so(tmp_path: Path
     assert f"- river: {reason}" in (tmp_path / "out" / "contents.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.usefixtures("no_page")
 def test_several_processes_make_the_same(tmp_path: Path) -> None:
     make_run(tmp_path / "runs" / "a", done=2)
     runs, only = read_runs(tmp_path / "runs"), ("hierarchy", "river")
@@ -82,7 +73,6 @@ def test_several_processes_make_the_same(tmp_path: Path) -> None:
     assert drawn[0] == drawn[1]
 
 
-@pytest.mark.usefixtures("no_page")
 def test_several_processes_know_a_benchmark_of_your_own(tmp_path: Path) -> None:
     home = own_benchmark(tmp_path)
     make_run(tmp_path / "runs" / "a", benchmark=str(home), predictions=True)
@@ -92,7 +82,6 @@ def test_several_processes_know_a_benchmark_of_your_own(tmp_path: Path) -> None:
     assert {"hierarchy", "confusion", "gallery-er", "river"} <= {one.name for one in report.made}
 
 
-@pytest.mark.usefixtures("no_page")
 def test_a_benchmark_folder_that_is_gone_stops_no_report(tmp_path: Path) -> None:
     home = own_benchmark(tmp_path)
     make_run(tmp_path / "runs" / "a", benchmark=str(home))
@@ -121,7 +110,6 @@ def own_benchmark(folder: Path) -> Path:
     )
 
 
-@pytest.mark.usefixtures("no_page")
 def test_a_benchmark_without_the_papers_numbers_is_told(tmp_path: Path) -> None:
     make_run(tmp_path / "runs" / "a", done=2)
     runs, only = read_runs(tmp_path / "runs"), ("average-pw-js",)
@@ -165,7 +153,6 @@ def command(*words: object) -> int:
     return main(["report", *map(str, words)])
 
 
-@pytest.mark.usefixtures("no_page")
 def test_the_command_says_what_it_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +198,6 @@ def test_the_command_refuses_empty_and_mixed_folders(
     assert f"iirc-shapes-v1: {tmp_path / 'a'}" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("no_page")
 def test_the_systems_errors_come_with_their_file_and_what_to_do(
     tmp_path: Path, refused: Callable[..., str]
 ) -> None:

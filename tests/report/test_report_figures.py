@@ -18,7 +18,7 @@ from polarbear.report.build import draw
 from polarbear.report.figures.confusion import _shades, confusion_shares
 from polarbear.report.figures.gallery import chosen_rows, labels_of
 from polarbear.report.figures.river import KINDS, kinds_of, label_river
-from polarbear.report.figures.style import COLOURS, FORMATS, colours, markers, save
+from polarbear.report.figures.style import COLOURS, FORMATS, looks, save
 from polarbear.report.options import Options
 from polarbear.report.read.answers import answers, comparable_runs
 from polarbear.report.read.paper import paper_results
@@ -99,8 +99,8 @@ def test_colours_and_markers_tell_ten_groups_apart(runs: Runs) -> None:
     assert len(set(COLOURS)) == 10 == len(ten)
     drawn = draw("average-pw-js", runs)[0].figure.axes[0].get_lines()
     assert len({line.get_color() for line in drawn}) == len(runs.groups)
-    assert list(colours(runs.groups).values()) == [line.get_color() for line in drawn]
-    assert list(markers(runs.groups).values()) == [line.get_marker() for line in drawn]
+    shown = [(line.get_color(), line.get_marker()) for line in drawn]
+    assert list(looks(runs.groups).values()) == shown
 
 
 #: What a full lack of green or red cones makes of linear colours (Machado and others, 2009).
@@ -224,11 +224,11 @@ def test_confusion_is_drawn_beside_the_truth(runs: Runs) -> None:
     (drawing,) = draw("confusion", runs, Options(tasks=(1, 6)))
     grid = drawing.figure.axes[:6]
     view, run = shapes(0).test(6), runs.groups[0].runs[0]
-    named = run.predictions(6)
-    assert named is not None
+    predicted = run.predictions(6)
+    assert predicted is not None
     truth = confusion_shares(view.targets, view.targets)
     np.testing.assert_array_equal(cells(grid[1].images[0], 36), shades(truth))
-    expected = confusion_shares(named, view.targets)
+    expected = confusion_shares(predicted, view.targets)
     np.testing.assert_array_equal(cells(grid[3].images[0], 36), shades(expected))
     names = [drawing.figure.get_supxlabel(), drawing.figure.get_supylabel()]
     assert [name.split(" (")[0] for name in names] == ["label given", "a label the images carry"]
@@ -292,12 +292,12 @@ def test_many_matrices_have_no_more_pixels_than_some(tmp_path: Path) -> None:
 
 def test_kinds_of_labels() -> None:
     # Columns: the superclass, its two subclasses, a class from elsewhere; the truth is the first.
-    named = np.array(
+    predicted = np.array(
         [[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]], bool
     )
     targets = np.tile(np.array([1, 1, 0, 0], bool), (6, 1))
     family = np.array([1, 1, 1, 0], bool)
-    kinds = kinds_of(named, targets, family, 0, np.zeros(6, bool))
+    kinds = kinds_of(predicted, targets, family, 0, np.zeros(6, bool))
     names = [list(KINDS)[i] for i in kinds.argmax(axis=0)]
     assert names == [
         "superclass and subclass",
@@ -309,7 +309,7 @@ def test_kinds_of_labels() -> None:
     ]
     assert (kinds.sum(axis=0) == 1).all()
     ones = np.ones(1, bool)
-    young = kinds_of(named[1:2, [0, 2, 3]], targets[:1, [0, 2, 3]], family[[0, 2, 3]], 0, ones)
+    young = kinds_of(predicted[1:2, [0, 2, 3]], targets[:1, [0, 2, 3]], family[[0, 2, 3]], 0, ones)
     assert young[:, 0].tolist() == [False, True, *[False] * 5]
 
 
@@ -321,10 +321,10 @@ def test_the_river_flows_from_the_superclass_on(runs: Runs) -> None:
     given = answers(run, 6)
     tree, view = given.hierarchy, given.view
     mine = tree.closure[view.leaf, tree.index("square")]
-    right = (given.named == view.targets).all(axis=1)
+    right = (given.predicted == view.targets).all(axis=1)
     assert river.shares[0, -1] == pytest.approx(right[mine].mean())
     column = view.classes.index("square")
-    assert river.above[-1] == pytest.approx(given.named[mine, column].mean())
+    assert river.above[-1] == pytest.approx(given.predicted[mine, column].mean())
     panels = draw("river", runs, options)[0].figure.axes
     assert [axes.get_title() for axes in panels] == ["ER", "iCaRL-norm"]
     assert [text.get_text() for text in panels[0].texts] == ["1", "3"]
@@ -360,9 +360,10 @@ def test_the_gallery_marks_right_wrong_and_missing_labels(runs: Runs) -> None:
                 assert not place.size
                 continue
             classes = np.array(given.view.classes)
-            assert {*said.right, *said.wrong} == {*classes[given.named[place[0]]]}
-            assert {*said.right, *said.missing} == {*classes[given.view.targets[place[0]]]}
-            written += [f"✓ {tree.title(name)}" for name in said.right]
+            right, wrong, missing = ([n for m, n in said if m == mark] for mark in "✓✗–")
+            assert {*right, *wrong} == {*classes[given.predicted[place[0]]]}
+            assert {*right, *missing} == {*classes[given.view.targets[place[0]]]}
+            written += [f"✓ {tree.title(name)}" for name in right]
     written.append("✓ right")  # what the mark means
     drawings = draw("gallery", runs)
     assert [d.name for d in drawings] == ["gallery-er", "gallery-icarl-norm"]

@@ -18,7 +18,7 @@ from polarbear.benchmark.source import Source
 from polarbear.cli import main
 from polarbear.cli.shared.console import console, print_json
 from polarbear.report.build import build_report
-from polarbear.report.figures.style import Drawing, new_axes, save, styled
+from polarbear.report.figures.style import Drawing, new_figure, save, styled
 from polarbear.report.options import Options
 from polarbear.report.read.runs import read_runs
 from polarbear.report.tables.formats import Cell, Table
@@ -127,7 +127,8 @@ def test_a_row_of_latex_that_begins_with_a_bracket_is_guarded() -> None:
 @settings(deadline=None, max_examples=15)
 def test_a_figure_takes_any_name(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     with styled():
-        figure, axes = new_axes(3, 2)
+        figure = new_figure(3, 2)
+        axes = figure.add_subplot()
         axes.set_title(readable(name))
         axes.text(0, 0, readable(f"$\\frac{{$ {name}"))
     folder = tmp_path_factory.mktemp("figure")

@@ -57,13 +57,13 @@ def write_run(
     evaluator = polarbear.Evaluator(stream)
     for after in range(done):
         targets = stream.test(after).targets
-        named = targets & (random.random(targets.shape) < skill)
-        named |= random.random(targets.shape) < (1 - skill) / 10
-        scores = evaluator.add(after, named)
+        predicted = targets & (random.random(targets.shape) < skill)
+        predicted |= random.random(targets.shape) < (1 - skill) / 10
+        scores = evaluator.add(after, predicted)
         rows = {name: evaluator.table.by_task[name][after, : after + 1] for name in BY_TASK}
         run.append("scores", {"after": after, "split": "test", "scores": scores, "by_task": rows})
         if kept:
-            run.save_predictions(after, named)
+            run.save_predictions(after, predicted)
     if done == len(stream):
         (folder / "finished.json").write_text("{}")
 
@@ -130,7 +130,7 @@ def test_a_score_is_chosen_from_the_list_and_by_a_question(site: Opened) -> None
     before = lines(page)
     page.select_option("#metric", "implication")
     assert lines(page)["ER"] != before["ER"]
-    assert "superclass is named when its subclass is" in page.inner_text("#metric-about")
+    assert "superclass is predicted when its subclass is" in page.inner_text("#metric-about")
     page.get_by_role("button", name="How well does it label").click()
     assert page.input_value("#metric") == "pw_jaccard"
     assert lines(page) == before
@@ -238,10 +238,10 @@ def test_a_cell_of_the_confusion_matrix_is_read(site: Opened, runs: Runs) -> Non
     for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)
     given = answers(runs.group("er").runs[0], 6)
-    rate = confusion_rates(given.named, given.view.targets)[3, 1]
+    rate = confusion_rates(given.predicted, given.view.targets)[3, 1]
     names = [given.hierarchy.title(name) for name in given.view.classes]
     told = page.inner_text("#confusion-readout")
-    assert f"that are {names[3]} (task 0), named {names[1]} (task 0)" in told
+    assert f"that are {names[3]} (task 0), predicted {names[1]} (task 0)" in told
     shown = re.search(r"ER (\d+) % · truth 0 %", told)
     assert shown
     assert abs(int(shown[1]) - 100 * rate) <= 1
@@ -286,7 +286,7 @@ def test_siblings_stand_together_where_asked(site: Opened) -> None:
     for _ in tree.children(first):
         page.keyboard.press("ArrowDown")
         told = page.inner_text("#confusion-readout")
-        assert f"named {tree.title(first)} (task 0)" in told
+        assert f"predicted {tree.title(first)} (task 0)" in told
         assert "truth 100 %" in told
         found.add(re.search(r"that are ([a-z ]+) \(", told)[1])
     assert found == {tree.title(name) for name in tree.children(first)}
@@ -316,12 +316,12 @@ def test_images_show_right_and_wrong_labels_of_two_methods(site: Opened, runs: R
     card = page.locator(".photo").first
     truth = [data["classes"][place]["name"] for place in data["photos"][0]]
     assert card.locator("> div .label").all_inner_texts()[: len(truth)] == truth
-    named = {data["classes"][place]["name"] for place in data["methods"][1]["labels"][6][0]}
+    predicted = {data["classes"][place]["name"] for place in data["methods"][1]["labels"][6][0]}
     shown = card.locator("[data-method='ER'] .label").all_inner_texts()
-    assert {text[2:] for text in shown if text[0] == "✓"} == named & set(truth)
-    assert {text[2:] for text in shown if text[0] == "✗"} <= named - set(truth)
+    assert {text[2:] for text in shown if text[0] == "✓"} == predicted & set(truth)
+    assert {text[2:] for text in shown if text[0] == "✗"} <= predicted - set(truth)
     assert card.locator("[data-method='ER'] .strip i").count() == 7
-    assert given.named.shape[1] == 36
+    assert given.predicted.shape[1] == 36
     assert page.locator(".picture").first.evaluate(
         "(node) => getComputedStyle(node).backgroundImage.startsWith('url(\"data:image/png')"
     )
@@ -509,13 +509,13 @@ def test_ten_methods_and_ten_orders_stay_under_5_mb(
         first = RunFolder(tmp_path / "runs" / method / "0")
         for after in range(22):
             targets = stream.test(after).targets
-            # Three wrong labels an image: more than any method of the paper names.
+            # Three wrong labels per image: more than any method of the paper predicts.
             noise = random.integers(0, 65536, targets.shape, dtype=np.uint16)
-            named = targets & (noise % 2 == 0) | (noise < 65536 * 3 // targets.shape[1])
+            predicted = targets & (noise % 2 == 0) | (noise < 65536 * 3 // targets.shape[1])
             if method != "joint":
-                first.save_predictions(after, named)
+                first.save_predictions(after, predicted)
             elif after == 21:
-                first.save_predictions(0, named)
+                first.save_predictions(0, predicted)
     runs = read_runs(tmp_path / "runs")
     assert runs.count == 100
     file = write_page(runs, tmp_path)
@@ -523,7 +523,7 @@ def test_ten_methods_and_ten_orders_stay_under_5_mb(
     with opened(browser, file, viewport={"width": 360, "height": 740}) as site:
         site.page.wait_for_selector("canvas[data-who='truth']")
         assert site.page.locator("#curve-chart .line").count() == 10
-        assert "10 runs a method" in site.page.inner_text("#curve-foot")
+        assert "10 runs per method" in site.page.inner_text("#curve-foot")
         assert site.page.evaluate("document.documentElement.scrollWidth") <= 360
         assert site.errors == []
 

@@ -32,9 +32,9 @@ def own_loop(path: Path, theirs: RunFolder, stream: Stream, **more: object) -> R
     folder = start_run(path, stream, method="my-loop", seed=7, tasks=2, **more)
     evaluator = Evaluator(stream)
     for task in stream[:2]:
-        named = theirs.predictions(task.index)
-        evaluator.add(after=task.index, predictions=named)
-        write_scores(folder, evaluator, after=task.index, predictions=named)
+        predicted = theirs.predictions(task.index)
+        evaluator.add(after=task.index, predictions=predicted)
+        write_scores(folder, evaluator, after=task.index, predictions=predicted)
     return folder
 
 
@@ -132,14 +132,14 @@ def test_what_is_not_scored_cannot_be_written(tmp_path: Path) -> None:
     for after in (0, 7, -1):
         with pytest.raises(PredictionError, match=f"no scores after task {after}: call evaluator"):
             write_scores(folder, evaluator, after)
-    named = stream.test(after=0).targets
-    evaluator.add(after=0, predictions=named)
+    predicted = stream.test(after=0).targets
+    evaluator.add(after=0, predictions=predicted)
     with pytest.raises(PredictionError, match=r"to keep must be \(80, 6\).*what came is \(80, 5\)"):
-        write_scores(folder, evaluator, 0, named[:, :5])
+        write_scores(folder, evaluator, 0, predicted[:, :5])
     assert list(folder.lines("scores")) == []
-    write_scores(folder, evaluator, 0, named)
+    write_scores(folder, evaluator, 0, predicted)
     with pytest.raises(RunError, match="has its test scores after task 0 already"):
-        write_scores(folder, evaluator, 0, named)
+        write_scores(folder, evaluator, 0, predicted)
 
 
 def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
@@ -164,14 +164,14 @@ def test_a_loop_that_was_killed_within_a_line_goes_on(tmp_path: Path) -> None:
     stream = shapes_stream()
     folder, evaluator = start_run(tmp_path / "own", stream, method="x", tasks=2), Evaluator(stream)
     for after in range(2):
-        named = stream.test(after=after).targets
-        evaluator.add(after, named)
-        write_scores(folder, evaluator, after, named)
+        predicted = stream.test(after=after).targets
+        evaluator.add(after, predicted)
+        write_scores(folder, evaluator, after, predicted)
     whole = (folder.path / "scores.jsonl").read_bytes()
     (folder.path / "finished.json").unlink()
     for cut in (1, 9, 300):
         os.truncate(folder.path / "scores.jsonl", len(whole) - cut)
-        write_scores(RunFolder.open(folder.path), evaluator, 1, named)
+        write_scores(RunFolder.open(folder.path), evaluator, 1, predicted)
         assert (folder.path / "scores.jsonl").read_bytes() == whole
         assert folder.finished
         (folder.path / "finished.json").unlink()
@@ -180,21 +180,21 @@ def test_a_loop_that_was_killed_within_a_line_goes_on(tmp_path: Path) -> None:
 def test_a_loop_that_was_killed_before_its_last_word_gets_it(tmp_path: Path) -> None:
     stream = shapes_stream()
     folder, evaluator = start_run(tmp_path / "own", stream, method="x", tasks=1), Evaluator(stream)
-    named = stream.test(after=0).targets
-    evaluator.add(0, named)
-    write_scores(folder, evaluator, 0, named)
+    predicted = stream.test(after=0).targets
+    evaluator.add(0, predicted)
+    write_scores(folder, evaluator, 0, predicted)
     (folder.path / "finished.json").unlink()
     with pytest.raises(RunError, match="has its test scores after task 0 already"):
-        write_scores(folder, evaluator, 0, named)
+        write_scores(folder, evaluator, 0, predicted)
     assert folder.finished
 
 
 def test_predictions_are_there_before_the_line_that_speaks_of_them(tmp_path: Path) -> None:
     stream = shapes_stream()
     folder, evaluator = start_run(tmp_path / "own", stream, method="x", tasks=1), Evaluator(stream)
-    named = stream.test(after=0).targets
-    evaluator.add(0, named)
+    predicted = stream.test(after=0).targets
+    evaluator.add(0, predicted)
     (folder.path / "predictions").write_text("in the way")
     with pytest.raises(RunError, match="no more can be written"):
-        write_scores(folder, evaluator, 0, named)
+        write_scores(folder, evaluator, 0, predicted)
     assert not list(folder.lines("scores"))

@@ -198,14 +198,16 @@ def test_lines_that_got_lost_are_noticed(folder: RunFolder) -> None:
 
 
 @given(arrays.arrays(np.bool_, st.tuples(st.integers(0, 9), st.integers(1, 19))))
-def test_predictions_come_back(tmp_path_factory: pytest.TempPathFactory, named: np.ndarray) -> None:
+def test_predictions_come_back(
+    tmp_path_factory: pytest.TempPathFactory, predicted: np.ndarray
+) -> None:
     folder = RunFolder(tmp_path_factory.mktemp("run"))
-    folder.save_predictions(3, named)
+    folder.save_predictions(3, predicted)
     found = folder.predictions(3)
     assert found is not None
     assert found.dtype == bool
-    assert np.array_equal(found, named)
-    assert found.shape == named.shape
+    assert np.array_equal(found, predicted)
+    assert found.shape == predicted.shape
 
 
 def test_predictions_are_kept_as_bits(folder: RunFolder) -> None:
@@ -230,8 +232,8 @@ def test_raw_scores_are_near_and_on_the_same_side_of_zero(
     wanted = np.clip(scores, -60000, 60000)
     assert np.allclose(kept, wanted, rtol=1e-3, atol=1e-7)
     for inclusive in (False, True):
-        named = threshold(scores, Seen(("a", "b", "c", "d"), inclusive))
-        assert np.array_equal(threshold(kept, Seen(("a", "b", "c", "d"), inclusive)), named)
+        predicted = threshold(scores, Seen(("a", "b", "c", "d"), inclusive))
+        assert np.array_equal(threshold(kept, Seen(("a", "b", "c", "d"), inclusive)), predicted)
 
 
 def test_the_table_is_the_evaluators(tmp_path: Path) -> None:
@@ -245,8 +247,8 @@ def test_the_table_is_the_evaluators(tmp_path: Path) -> None:
     evaluator = Evaluator(stream)
     random = np.random.default_rng(0)
     for after in range(2):
-        named = random.random((10, after + 1)) < 0.5
-        scores = evaluator.add(after, named)
+        predicted = random.random((10, after + 1)) < 0.5
+        scores = evaluator.add(after, predicted)
         by_task = {k: t[after, : after + 1] for k, t in evaluator.table.by_task.items()}
         for split in ("post_valid", "test"):
             shown = scores if split == "test" else dict.fromkeys(scores, 0.0)

@@ -68,32 +68,32 @@ class SlowTwin:
         self.rows = view.rows.tolist()
         self.path = [self.hierarchy.labels_of(self.hierarchy.names[leaf[r]]) for r in self.rows]
         self.true = [set(path) & set(self.seen) for path in self.path]
-        self.named = [{self.seen[c] for c in np.flatnonzero(row)} for row in predictions]
+        self.predicted = [{self.seen[c] for c in np.flatnonzero(row)} for row in predictions]
 
     @staticmethod
     def pw(y, p):
         return len(y & p) / len(y | p) * len(y & p) / len(p) if p else 0.0
 
     def r(self, rows=None):
-        chosen = zip(self.rows, self.true, self.named, strict=True)
+        chosen = zip(self.rows, self.true, self.predicted, strict=True)
         return mean([self.pw(y, p) for row, y, p in chosen if rows is None or row in rows])
 
     def level(self, of_leaves):
         here = {c for c in self.seen if (not self.hierarchy.children(c)) == of_leaves}
-        pairs = zip(self.true, self.named, strict=True)
+        pairs = zip(self.true, self.predicted, strict=True)
         return mean([self.pw(y & here, p & here) for y, p in pairs if y & here])
 
     def label_ratio(self):
-        return ratio(sum(map(len, self.named)), sum(map(len, self.true)))
+        return ratio(sum(map(len, self.predicted)), sum(map(len, self.true)))
 
     def implication(self):
         parent = self.hierarchy.parent
-        cases = [parent(c) in p for p in self.named for c in p if parent(c) in self.seen]
+        cases = [parent(c) in p for p in self.predicted for c in p if parent(c) in self.seen]
         return ratio(sum(cases), len(cases))
 
     def sibling_error(self):
         hits = []
-        for path, named in zip(self.path, self.named, strict=True):
+        for path, predicted in zip(self.path, self.predicted, strict=True):
             siblings = {
                 other
                 for up, own in pairwise(path)
@@ -101,13 +101,13 @@ class SlowTwin:
                 if other != own and other in self.seen
             }
             if siblings:
-                hits.append(bool(siblings & named))
+                hits.append(bool(siblings & predicted))
         return ratio(sum(hits), len(hits))
 
     def late_recall(self):
         cases = [
-            up in named
-            for path, named in zip(self.path, self.named, strict=True)
+            up in predicted
+            for path, predicted in zip(self.path, self.predicted, strict=True)
             for up, below in pairwise(path)
             if up in self.seen and below in self.seen and self.arrival[below] > self.arrival[up]
         ]
@@ -239,7 +239,7 @@ def test_earlier_images_are_scored_against_labels_that_came_later():
         stays = stream.test(after=j).targets.copy()
         stays[:, 2:] = False
         evaluator.add(after=j, predictions=stays)
-    # Labels of polar bear, brown bear, lion, tiger and lamp; of them one is named.
+    # Labels of polar bear, brown bear, lion, tiger and lamp; of them one is predicted.
     labels = [[1, 1, 1, 1, 1], [3, 2, 1, 1, 1], [3, 3, 2, 2, 1], [3, 3, 3, 2, 1], [3, 3, 3, 3, 1]]
     same(evaluator.table.r_jk[:, 0], (1 / np.array(labels)).mean(axis=1))
 
@@ -471,10 +471,10 @@ def test_lists_of_numbers_are_one_matrix_and_lists_of_matrices_are_batches():
     stream = animals()
     truth = stream.test(after=1).targets
     rows, numbers = truth.tolist(), truth.astype(int).tolist()
-    for named in (rows, numbers, tuple(map(tuple, rows)), [list(row) for row in truth]):
-        assert Evaluator(stream).add(after=1, predictions=named)["f1"] == 1
-    for named in ([truth[:9], truth[9:]], [rows[:9], rows[9:]]):
-        assert Evaluator(stream).add(after=1, predictions=named)["f1"] == 1
+    for predicted in (rows, numbers, tuple(map(tuple, rows)), [list(row) for row in truth]):
+        assert Evaluator(stream).add(after=1, predictions=predicted)["f1"] == 1
+    for predicted in ([truth[:9], truth[9:]], [rows[:9], rows[9:]]):
+        assert Evaluator(stream).add(after=1, predictions=predicted)["f1"] == 1
 
 
 def test_imagenet_fulls_last_task_is_scored_in_few_passes_over_its_labels():

@@ -158,7 +158,7 @@ def slow_confusion(predictions, targets):
 
 
 @given(pair=pairs())
-def test_confusion_counts_named_labels_by_true_label(pair):
+def test_confusion_counts_predicted_labels_by_true_label(pair):
     counts = metrics.confusion(*pair)
     assert np.issubdtype(counts.dtype, np.integer)
     np.testing.assert_array_equal(counts, slow_confusion(*pair))
@@ -193,11 +193,14 @@ def test_label_ratio(pair):
 
 
 @given(data=st.data(), shape=SHAPES)
-def test_implication_counts_named_classes_with_a_parent(data, shape):
+def test_implication_counts_predicted_classes_with_a_parent(data, shape):
     predictions = data.draw(hnp.arrays(bool, shape))
     parent = data.draw(hnp.arrays(int, shape[1], elements=st.integers(-1, shape[1] - 1)))
     cases = [
-        parent[c] in named for named in label_sets(predictions) for c in named if parent[c] >= 0
+        parent[c] in predicted
+        for predicted in label_sets(predictions)
+        for c in predicted
+        if parent[c] >= 0
     ]
     assert metrics.implication(predictions, parent) == Ratio(sum(cases), len(cases))
 
@@ -221,7 +224,7 @@ def test_a_ratio_without_cases_is_nan_and_plain_otherwise():
 @pytest.mark.parametrize(
     ("parent", "message"),
     [
-        ([-1], r"one column number a class, \(2,\); its shape is \(1,\)"),
+        ([-1], r"one column number per class, \(2,\); its shape is \(1,\)"),
         ([-1, 2], "from 0 to 1, or -1 for none; what came is int64 from -1 to 2"),
         ([-2, 0], "from -2 to 0"),
         ([-1.0, 0.0], "what came is float64"),

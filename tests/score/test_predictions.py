@@ -30,7 +30,7 @@ def test_what_is_saved_comes_back(tmp_path: Path, stream: Stream, noisy) -> None
     assert (file.benchmark, file.order, file.split) == ("iirc-shapes-v1", 0, "test")
     assert file.tasks == tuple(range(7))
     for after, expected in noisy.items():
-        np.testing.assert_array_equal(file.named(stream.test(after), after), expected)
+        np.testing.assert_array_equal(file.predicted(stream.test(after), after), expected)
     assert list(tmp_path.iterdir()) == [file.path]
 
 
@@ -38,24 +38,24 @@ def test_rows_bring_shuffled_predictions_into_order(tmp_path: Path, stream: Stre
     view, path = stream.test(2), tmp_path / "p.npz"
     order = np.random.default_rng(1).permutation(len(view))
     np.savez(path, after_2=noisy[2][order], rows_2=view.rows[order])
-    np.testing.assert_array_equal(read_predictions(path).named(view, 2), noisy[2])
+    np.testing.assert_array_equal(read_predictions(path).predicted(view, 2), noisy[2])
 
 
 def test_without_rows_the_order_is_the_views(tmp_path: Path, stream: Stream, noisy) -> None:
     np.savez(tmp_path / "p.npz", after_0=noisy[0].astype(np.uint8))
     file = read_predictions(tmp_path / "p.npz")
     assert (file.benchmark, file.order, file.split) == (None, None, None)
-    np.testing.assert_array_equal(file.named(stream.test(0), 0), noisy[0])
+    np.testing.assert_array_equal(file.predicted(stream.test(0), 0), noisy[0])
 
 
 def test_scores_need_a_threshold(tmp_path: Path, stream: Stream) -> None:
     view = stream.test(0)
     scores = np.where(view.targets, 0.6, 0.4)
     file = read_predictions(save_predictions(tmp_path / "p.npz", stream, {0: scores}))
-    np.testing.assert_array_equal(file.named(view, 0, threshold=0.5), view.targets)
-    assert not file.named(view, 0, threshold=0.6).any()
+    np.testing.assert_array_equal(file.predicted(view, 0, threshold=0.5), view.targets)
+    assert not file.predicted(view, 0, threshold=0.6).any()
     with pytest.raises(PredictionError, match=r"after_0 has scores \(float64\).*--threshold 0 for"):
-        file.named(view, 0)
+        file.predicted(view, 0)
 
 
 def test_thresholds_leave_booleans_and_refuse_nan() -> None:
@@ -71,7 +71,7 @@ def test_post_task_validation_has_its_own_rows(tmp_path: Path, stream: Stream) -
     view = stream.post_valid(1)
     path = save_predictions(tmp_path / "p", stream, {1: view.targets}, split="post_valid")
     assert read_predictions(path).split == "post_valid"
-    np.testing.assert_array_equal(read_predictions(path).named(view, 1), view.targets)
+    np.testing.assert_array_equal(read_predictions(path).predicted(view, 1), view.targets)
     with pytest.raises(UnknownNameError, match="did you mean 'post_valid'"):
         save_predictions(tmp_path / "p", stream, {}, split="post-valid")
 
@@ -129,7 +129,7 @@ def test_a_pickle_inside_is_never_loaded(tmp_path: Path, stream: Stream) -> None
     path = tmp_path / "p.npz"
     np.savez(path, after_0=np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(PredictionError, match="cannot be read") as refusal:
-        read_predictions(path).named(stream.test(0), 0)
+        read_predictions(path).predicted(stream.test(0), 0)
     assert "allow_pickle" not in str(refusal.value)
 
 
@@ -154,7 +154,7 @@ def test_a_flipped_byte_is_noticed(tmp_path: Path, stream: Stream, noisy) -> Non
     content[place] ^= 0xFF
     path.write_bytes(content)
     with pytest.raises(PredictionError, match="cannot be read"):
-        read_predictions(path).named(stream.test(0), 0)
+        read_predictions(path).predicted(stream.test(0), 0)
 
 
 def test_rows_of_other_images_are_refused(tmp_path: Path, stream: Stream, noisy) -> None:
@@ -169,7 +169,7 @@ def test_rows_of_other_images_are_refused(tmp_path: Path, stream: Stream, noisy)
     ):
         path = write(tmp_path / "p.npz", after_1=noisy[1], rows_1=rows)
         with pytest.raises(PredictionError, match=message):
-            read_predictions(path).named(view, 1)
+            read_predictions(path).predicted(view, 1)
 
 
 def test_predictions_of_the_first_tasks_are_scored(tmp_path: Path, capsys) -> None:
@@ -199,4 +199,4 @@ def test_gaps_are_named(tmp_path: Path, stream: Stream, noisy) -> None:
             write(tmp_path / "q.npz", after_0=1, after_1=1, after_2=1, after_3=1)
         ).refuse_gaps(3)
     with pytest.raises(PredictionError, match="lacks after_1"):
-        file.named(stream.test(1), 1)
+        file.predicted(stream.test(1), 1)

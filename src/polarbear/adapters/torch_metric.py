@@ -15,7 +15,7 @@ class PwJaccard(Metric):
     """Mean precision-weighted Jaccard score of all images so far; NaN of none.
 
     Targets are (n, c) booleans or 0 and 1; predictions are the same, or scores: those over
-    ``threshold`` are named (0 for logits, 0.5 for probabilities). However the images come in
+    ``threshold`` are predicted (0 for logits, 0.5 for probabilities). However the images come in
     batches, the result is that of :func:`polarbear.metrics.pw_jaccard` on all of them.
 
     >>> metric = PwJaccard()
@@ -44,12 +44,12 @@ class PwJaccard(Metric):
                 f"predictions are {tuple(preds.shape)} and targets {tuple(target.shape)}: "
                 "both must be (images, classes), for the same images and classes"
             )
-        named = preds > (self.threshold if preds.is_floating_point() else 0)
+        predicted = preds > (self.threshold if preds.is_floating_point() else 0)
         true = target > 0
-        both, union = (named & true).sum(dim=1).double(), (named | true).sum(dim=1).double()
-        of_named = named.sum(dim=1).double()
-        # Where nothing is named, both is 0: any divisor gives the score 0.
-        scores = (both / union.clamp(min=1)) * (both / of_named.clamp(min=1))
+        both, union = (predicted & true).sum(dim=1).double(), (predicted | true).sum(dim=1).double()
+        of_predicted = predicted.sum(dim=1).double()
+        # Where nothing is predicted, both is 0: any divisor gives the score 0.
+        scores = (both / union.clamp(min=1)) * (both / of_predicted.clamp(min=1))
         self.total += scores.sum().to(self.total)
         self.images += len(preds)
 

@@ -5,6 +5,7 @@ Every message says what came, what is allowed, the nearest valid name and the re
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral
 from pathlib import Path
 from shlex import quote
 
@@ -43,6 +44,13 @@ def counted(number: int, what: str, several: str | None = None) -> str:
     ('1 order', '1,200 classes')
     """
     return f"{number:,} {what if number == 1 else several or what + 's'}"
+
+
+def refuse_below(least: int, **given: int) -> None:
+    """Refuse what is no whole number from ``least`` upwards, by its name."""
+    for name, value in given.items():
+        if not isinstance(value, Integral) or value < least:
+            raise DataError(f"{name} must be a whole number from {least} upwards, not {value!r}")
 
 
 def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownNameError:

@@ -1,6 +1,6 @@
 """What the checkers find, and the error that carries it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +30,13 @@ class CheckError(PolarbearError):
         super().__init__("\n  ".join(lines))
 
 
+def report(what: str, found: tuple[Finding, ...], *, strict: bool) -> tuple[Finding, ...]:
+    """Return what was found; with ``strict``, errors are raised, and the warnings with them."""
+    if strict and any(finding.level == "error" for finding in found):
+        raise CheckError(what, found)
+    return found
+
+
 def warning(message: str) -> Finding:
     """Return a finding that changes what scores mean."""
     return Finding("warning", message)
@@ -40,12 +47,12 @@ def error(message: str) -> Finding:
     return Finding("error", message)
 
 
-def listed(names: Iterable[str]) -> str:
-    """Write names, the first five of many.
+def listed(names: Iterable[str], most: int = 5, write: Callable[[str], str] = repr) -> str:
+    """Write names, the first of many.
 
-    >>> listed(["bear", "lamp"])
-    "'bear', 'lamp'"
+    >>> listed(["bear", "lamp", "bus"], most=2)
+    "'bear', 'lamp', … (3 in all)"
     """
-    shown = [repr(name) for name in names]
-    more = f", … ({len(shown)} in all)" if len(shown) > 5 else ""
-    return ", ".join(shown[:5]) + more
+    shown = [write(name) for name in names]
+    more = f", … ({len(shown)} in all)" if len(shown) > most else ""
+    return ", ".join(shown[:most]) + more

@@ -108,12 +108,31 @@ def read_toml(path: str | Path, error: Refusal = DataError) -> dict[str, Any]:
         return tomllib.loads(file.read().decode())
 
 
-def read_csv(path: str | Path, error: Refusal = DataError) -> list[list[str]]:
-    """Return the lines of a CSV file that are not empty, each as its fields, stripped."""
+def read_csv(
+    path: str | Path, columns: Collection[str], note: str, error: Refusal = DataError
+) -> list[dict[str, str]]:
+    """Return the lines of a CSV file by the names that its first line gives the columns.
+
+    Empty lines are left out, and fields are stripped. Where the first line lacks one of
+    ``columns``, the message has a ``note`` on them.
+    """
     with opened(path, "CSV", error, "") as file:
         # utf-8-sig: spreadsheets put a byte order mark first.
         text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
-        return [[field.strip() for field in line] for line in csv.reader(text) if line]
+        rows = [[field.strip() for field in line] for line in csv.reader(text) if line]
+        names = rows[0] if rows else []
+        if missing := [name for name in columns if name not in names]:
+            raise error(
+                f"the first line must name the columns {','.join(columns)} ({note}); it is "
+                f"{','.join(names)!r}, without {', '.join(missing)}"
+            )
+        for number, row in enumerate(rows[1:], 2):
+            if len(row) != len(names):
+                raise error(
+                    f"entry {number}, line {','.join(row)!r} has {len(row)} columns, the first "
+                    f"line {len(names)}: put a path or a name with a comma in quotes"
+                )
+        return [dict(zip(names, row, strict=True)) for row in rows[1:]]
 
 
 def read_npz(

@@ -1,16 +1,13 @@
 """What a stream holds, counted: the paper's statistics tables for any benchmark."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
-from polarbear.benchmark.stream import Stream, Task
-
-Labelled = tuple[int | None, int | None]
+from polarbear.benchmark.stream import Stream
 
 
 @dataclass(frozen=True)
@@ -53,8 +50,8 @@ class ClassSize:
     superclass: str | None
     subclasses: int
     task: int
-    train: int | None
-    valid: int | None
+    train: int | None = None
+    valid: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,10 +65,10 @@ class TaskSize:
     classes: tuple[str, ...]
     superclasses: int
     seen: int
-    train: int | None
-    valid: int | None
-    post_valid: int | None
-    test: int | None
+    train: int | None = None
+    valid: int | None = None
+    post_valid: int | None = None
+    test: int | None = None
 
 
 @dataclass(frozen=True)
@@ -98,44 +95,49 @@ def stream_statistics(stream: Stream) -> Statistics:
     >>> counted.splits.train_with_duplicates, counted.splits.train, counted.classes.total
     (46160, 40000, 115)
     """
-    tasks = tuple(_count_task(stream, task) for task in stream)
-    labelled = [pair for task in stream for pair in _labelled(task)]
-    return Statistics(
-        stream.name,
-        stream.order,
-        count_classes(stream.hierarchy, stream.schedule),
-        _count_splits(stream, tasks),
-        tasks,
-        _class_sizes(stream.hierarchy, stream.schedule, labelled),
+    bare = schedule_statistics(
+        stream.hierarchy, stream.schedule, name=stream.name, order=stream.order
     )
+    tasks, class_sizes = [], []
+    for i, task in enumerate(stream):
+        size = replace(
+            bare.tasks[i],
+            train=len(task.train),
+            valid=len(task.valid),
+            post_valid=len(stream.post_valid(after=i, task=i)),
+            test=len(stream.test(after=i, task=i)),
+        )
+        tasks.append(size)
+        train, valid = (view.label_counts.tolist() for view in (task.train, task.valid))
+        for k in range(task.new.start, task.new.stop):
+            class_sizes.append(replace(bare.class_sizes[k], train=train[k], valid=valid[k]))
+    last = len(stream) - 1
+    splits = SplitSizes(
+        sum(task.train or 0 for task in tasks),
+        sum(task.valid or 0 for task in tasks),
+        len(stream.train(after=last)),
+        len(stream.valid(after=last)),
+        len(stream.post_valid(after=last)),
+        len(stream.test(after=last)),
+    )
+    return replace(bare, splits=splits, tasks=tuple(tasks), class_sizes=tuple(class_sizes))
 
 
 def schedule_statistics(
     hierarchy: Hierarchy, schedule: Schedule, *, name: str = "custom", order: int | None = None
 ) -> Statistics:
     """Count the classes alone, for a benchmark whose data are not here."""
+    # Leaves below a class, which a leaf has none of.
+    below = {n: int(hierarchy.leaf_counts[hierarchy.index(n)]) for n in hierarchy.superclasses}
     tasks = tuple(
-        TaskSize(
-            i,
-            task,
-            _superclasses(hierarchy, task),
-            len(schedule.seen(i)),
-            train=None,
-            valid=None,
-            post_valid=None,
-            test=None,
-        )
+        TaskSize(i, task, sum(n in below for n in task), len(schedule.seen(i)))
         for i, task in enumerate(schedule.tasks)
     )
-    unknown: list[Labelled] = [(None, None)] * len(schedule.classes)
-    return Statistics(
-        name,
-        order,
-        count_classes(hierarchy, schedule),
-        None,
-        tasks,
-        _class_sizes(hierarchy, schedule, unknown),
+    class_sizes = tuple(
+        ClassSize(n, hierarchy.title(n), hierarchy.parent(n), below.get(n, 0), schedule.task_of[n])
+        for n in schedule.classes
     )
+    return Statistics(name, order, count_classes(hierarchy, schedule), None, tasks, class_sizes)
 
 
 def count_classes(hierarchy: Hierarchy, schedule: Schedule) -> ClassCounts:
@@ -150,64 +152,4 @@ def count_classes(hierarchy: Hierarchy, schedule: Schedule) -> ClassCounts:
     below = hierarchy.parent_array[numbers] >= 0
     return ClassCounts(
         int(np.sum(~leaf)), int(np.sum(leaf & below)), int(np.sum(leaf & ~below)), len(numbers)
-    )
-
-
-def _count_task(stream: Stream, task: Task) -> TaskSize:
-    i = task.index
-    return TaskSize(
-        i,
-        task.classes,
-        _superclasses(stream.hierarchy, task.classes),
-        len(task.seen),
-        len(task.train),
-        len(task.valid),
-        len(stream.post_valid(after=i, task=i)),
-        len(stream.test(after=i, task=i)),
-    )
-
-
-def _superclasses(hierarchy: Hierarchy, names: tuple[str, ...]) -> int:
-    return sum(not hierarchy.is_leaf[hierarchy.index(name)] for name in names)
-
-
-def _count_splits(stream: Stream, tasks: tuple[TaskSize, ...]) -> SplitSizes:
-    last = len(stream) - 1
-    return SplitSizes(
-        sum(task.train or 0 for task in tasks),
-        sum(task.valid or 0 for task in tasks),
-        len(stream.train(after=last)),
-        len(stream.valid(after=last)),
-        len(stream.post_valid(after=last)),
-        len(stream.test(after=last)),
-    )
-
-
-def _labelled(task: Task) -> list[Labelled]:
-    """Return the images with the label of each of the task's classes: training, validation."""
-    counts = []
-    for view in (task.train, task.valid):
-        # By way of the leaves: a label matrix of ImageNet's images would be large.
-        images = np.bincount(view.leaf, minlength=len(view.label_table))
-        counts.append((images @ view.label_table[:, task.new]).tolist())
-    return list(zip(*counts, strict=True))
-
-
-def _class_sizes(
-    hierarchy: Hierarchy, schedule: Schedule, labelled: Sequence[Labelled]
-) -> tuple[ClassSize, ...]:
-    def below(name: str) -> int:
-        i = hierarchy.index(name)
-        return 0 if hierarchy.is_leaf[i] else int(hierarchy.leaf_counts[i])
-
-    return tuple(
-        ClassSize(
-            name,
-            hierarchy.title(name),
-            hierarchy.parent(name),
-            below(name),
-            schedule.task_of[name],
-            *images,
-        )
-        for name, images in zip(schedule.classes, labelled, strict=True)
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,12 @@ class Hierarchy:
             raise HierarchyError(
                 f"{len(self.names)} names but {len(self.parents)} parents: give one each"
             )
-        _refuse_bad_names(self.names)
+        seen: set[str] = set()
+        for name in self.names:
+            _refuse_bad_name(name)
+            if name in seen:
+                raise HierarchyError(f"class {name!r} is doubled: name every class once")
+            seen.add(name)
         _refuse_bad_parents(self.names, self.parents)
         for name, title in self.titles.items():
             if not isinstance(title, str):
@@ -58,14 +64,21 @@ class Hierarchy:
         titles: Mapping[str, str] | None = None,
     ) -> "Hierarchy":
         """Build from (class, its parent or None); a parent need not have a line of its own."""
-        pairs = list(parents.items() if isinstance(parents, Mapping) else parents)
-        given = _first_parent(pairs)
-        names = list(
-            dict.fromkeys(n for child, up in pairs for n in ((up, child) if up else (child,)))
-        )
-        number = {name: i for i, name in enumerate(names)}
-        up_of = tuple(number[up] if (up := given.get(name)) else -1 for name in names)
-        return cls(tuple(names), up_of, titles or {})
+        given: dict[str, str | None] = {}
+        number: dict[str, int] = {}
+        for child, up in parents.items() if isinstance(parents, Mapping) else parents:
+            for name in (up or child, child):
+                _refuse_bad_name(name)
+                number.setdefault(name, len(number))
+            if child in given:
+                raise HierarchyError(
+                    f"class {child!r} is doubled: under {given[child] or 'nothing'!r} and under "
+                    f"{up or 'nothing'!r}. A class has one parent, so that it is clear which "
+                    "images it gets; give the second one a name of its own"
+                )
+            given[child] = up
+        up_of = tuple(number[up] if (up := given.get(name)) else -1 for name in number)
+        return cls(tuple(number), up_of, titles or {})
 
     @classmethod
     def from_children(
@@ -184,15 +197,6 @@ class Hierarchy:
         return tuple(reversed(path))
 
 
-def _refuse_bad_names(names: tuple[str, ...]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        _refuse_bad_name(name)
-        if name in seen:
-            raise HierarchyError(f"class {name!r} is doubled: name every class once")
-        seen.add(name)
-
-
 def _refuse_bad_name(name: object) -> None:
     if not isinstance(name, str) or not name.strip():
         raise HierarchyError(f"a class name must be a non-empty text, not {name!r}")
@@ -205,18 +209,15 @@ def _refuse_bad_parents(names: tuple[str, ...], parents: tuple[int, ...]) -> Non
                 f"class {names[i]!r} has parent number {up}; valid: -1 (none) to {len(names) - 1}"
             )
     level = {-1: 0}
-    for i in range(len(parents)):
-        path: dict[int, None] = {}
-        while i not in level:
-            if i in path:
-                circle = [names[k] for k in path][list(path).index(i) :]
-                more = [f"… ({len(circle)} classes)"] if len(circle) > 20 else []
-                shown = " → ".join([*circle[:20], *more, circle[0]])
-                raise HierarchyError(f"a cycle: {shown}. A class cannot lie above itself")
-            path[i] = None
-            i = parents[i]
-        for place, below in enumerate(reversed(path), start=1):
-            level[below] = level[i] + place
+    try:
+        for i in TopologicalSorter({i: [up] for i, up in enumerate(parents)}).static_order():
+            if i >= 0:
+                level[i] = level[parents[i]] + 1
+    except CycleError as error:
+        circle = [names[i] for i in error.args[1][:0:-1]]
+        more = [f"… ({len(circle)} classes)"] if len(circle) > 20 else []
+        shown = " → ".join([*circle[:20], *more, circle[0]])
+        raise HierarchyError(f"a cycle: {shown}. A class cannot lie above itself") from None
     _refuse_too_deep(max(level.values()))
 
 
@@ -226,21 +227,6 @@ def _refuse_too_deep(levels: int) -> None:
             f"a hierarchy has at most {DEEPEST} levels, as an image has a label of each; this has "
             f"{levels} or more: is each class below the one before it by mistake?"
         )
-
-
-def _first_parent(pairs: list[tuple[str, str | None]]) -> dict[str, str | None]:
-    given: dict[str, str | None] = {}
-    for child, up in pairs:
-        for name in (child, up or child):
-            _refuse_bad_name(name)
-        if child in given:
-            raise HierarchyError(
-                f"class {child!r} is doubled: under {given[child] or 'nothing'!r} and under "
-                f"{up or 'nothing'!r}. A class has one parent, so that it is clear which images "
-                "it gets; give the second one a name of its own"
-            )
-        given[child] = up
-    return given
 
 
 def _walk(
@@ -277,19 +263,6 @@ def _from_toml(path: Path) -> Hierarchy:
 
 
 def _from_csv(path: Path) -> Hierarchy:
-    rows = read_csv(path, HierarchyError)
-    columns = rows[0] if rows else []
-    if not {"class", "parent"} <= set(columns):
-        raise HierarchyError(
-            "the first line must name the columns class,parent (and title, if you like); "
-            f"it is {','.join(columns)!r}"
-        )
-    for row in rows[1:]:
-        if len(row) != len(columns):
-            raise HierarchyError(
-                f"the line {','.join(row)!r} has {len(row)} columns, the first line "
-                f"{len(columns)}: put a name with a comma in quotes"
-            )
-    lines = [dict(zip(columns, row, strict=True)) for row in rows[1:]]
+    lines = read_csv(path, ("class", "parent"), "and title, if you like", HierarchyError)
     titles = {line["class"]: line["title"] for line in lines if line.get("title")}
     return Hierarchy.from_parents([(line["class"], line["parent"]) for line in lines], titles)

@@ -73,13 +73,11 @@ class Schedule:
 
         The published orders have none; a schedule of your own may, and :class:`Stream` follows it.
         """
-        late = len(self)
         return tuple(
             (up, name)
             for name in self.classes
-            if (up := hierarchy.parent(name)) is not None
-            and up in self.task_of
-            and self.task_of.get(up, late) >= self.task_of[name]
+            if (up := hierarchy.parent(name)) in self.task_of
+            and self.task_of[up] >= self.task_of[name]
         )
 
     @classmethod

@@ -1,8 +1,8 @@
 """A benchmark as a sequence of tasks: row numbers and label matrices, no pixels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, overload
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from polarbear.base.arrays import Bools, Ints, frozen, kept
 from polarbear.base.errors import DataError, ScheduleError, unknown_name
 from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.labels import leaf_numbers, refuse_bad_leaves
 from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.source import FileName, Images, Source
 from polarbear.benchmark.split import LeafRows, SplitRule, class_rows, group_by_leaf
@@ -44,6 +45,12 @@ class View:
     def targets(self) -> Bools:
         """Label matrix: (n, s)."""
         return frozen(self.label_table[self.leaf])
+
+    @property
+    def label_counts(self) -> Ints:
+        """Images with each label: (s,)."""
+        # By way of the leaves: a label matrix of ImageNet's images would be large.
+        return np.bincount(self.leaf, minlength=len(self.label_table)) @ self.label_table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,7 +123,7 @@ class Stream(Sequence[Task]):
         for name in self.schedule.classes:
             self.hierarchy.index(name)
         for name in ("train_leaf", "test_leaf"):
-            _refuse_bad_leaves(name, getattr(self, name), self.hierarchy)
+            refuse_bad_leaves(name, getattr(self, name), self.hierarchy)
             object.__setattr__(self, name, kept(getattr(self, name)))
         if self.file_order is not None:
             rows = np.sort(self.file_order, kind="stable")
@@ -175,10 +182,6 @@ class Stream(Sequence[Task]):
     def __len__(self) -> int:
         """Count the tasks."""
         return len(self.schedule)
-
-    def __iter__(self) -> Iterator[Task]:
-        """Go through the tasks."""
-        return (self[i] for i in range(len(self)))
 
     @overload
     def __getitem__(self, index: int) -> Task: ...
@@ -269,81 +272,29 @@ class Stream(Sequence[Task]):
         return group_by_leaf(self.train_leaf, len(self.hierarchy), self.rule, self.file_order)
 
     @cached_property
-    def _task_rows(self) -> dict[str, tuple[Ints, ...]]:
-        return {split: self._rows_by_task(split) for split in ("train", "valid")}
-
-    def _rows_by_task(self, split: str) -> tuple[Ints, ...]:
-        def rows(name: str) -> list[Ints]:
-            return class_rows(name, split, self.hierarchy, self._grouped, self.rule)
-
-        return tuple(
-            _union([part for name in task for part in rows(name)]) for task in self.schedule.tasks
-        )
+    def _task_rows(self) -> dict[str, list[Ints]]:
+        """Split → the rows of each task."""
+        rows = partial(class_rows, hierarchy=self.hierarchy, grouped=self._grouped, rule=self.rule)
+        return {
+            split: [
+                _union([part for name in task for part in rows(name, split)])
+                for task in self.schedule.tasks
+            ]
+            for split in ("train", "valid")
+        }
 
     @cached_property
     def _leaf_in_task(self) -> Bools:
         """Whether an image of each class belongs to each task: (t, c + 1); the last is no class."""
-        belongs = np.zeros((len(self), len(self.hierarchy) + 1), dtype=bool)
-        for index, task in enumerate(self.schedule.tasks):
-            columns = [self.hierarchy.index(name) for name in task]
-            belongs[index, :-1] = self.hierarchy.closure[:, columns].any(axis=1)
-        return belongs
+        first = np.cumsum([0, *map(len, self.schedule.tasks[:-1])])
+        belongs = np.logical_or.reduceat(self._arrival_closure, first, axis=1).T
+        return np.pad(belongs, ((0, 0), (0, 1)))
 
     @cached_property
     def _post_rows(self) -> Ints:
-        grouped = self._grouped
-        begin, size = grouped.parts["post_valid"]
-        position = np.arange(len(grouped.rows)) - np.repeat(grouped.start[:-1], grouped.count)
-        low, high = np.repeat(begin, grouped.count), np.repeat(begin + size, grouped.count)
-        return np.sort(grouped.rows[(position >= low) & (position < high)])
-
-
-def leaf_numbers(hierarchy: Hierarchy, leaf: ArrayLike, ignore: Sequence[str] = ()) -> Ints:
-    """Turn leaf names, one a row, into class numbers; whole numbers pass as they are.
-
-    >>> leaf_numbers(Hierarchy.flat(["lamp", "bus"]), ["bus", "bus", "lamp"]).tolist()
-    [1, 1, 0]
-    """
-    number = hierarchy.number | dict.fromkeys(ignore, -1)
-    try:
-        # Turning a list of text into an array would take longer than to look up every row.
-        if isinstance(leaf, (list, tuple)) and leaf and isinstance(leaf[0], str):
-            return frozen(np.fromiter(map(number.__getitem__, leaf), np.intp, len(leaf)))
-        array = np.asarray(leaf)
-        if array.ndim != 1:
-            raise DataError(f"leaf labels are one a row, (n,); their shape is {array.shape}")
-        if np.issubdtype(array.dtype, np.integer):
-            return frozen(array.astype(np.intp))
-        # Files mostly lie class by class, so each run of equal names is looked up once.
-        start = np.flatnonzero(np.concatenate([[len(array) > 0], array[1:] != array[:-1]]))
-        runs = [number[name] for name in array[start].tolist()]
-        return frozen(np.repeat(np.array(runs, np.intp), np.diff(start, append=len(array))))
-    except KeyError as error:
-        raise unknown_name("leaf class", error.args[0], hierarchy.leaves) from None
-
-
-def _refuse_bad_leaves(what: str, leaf: Ints, hierarchy: Hierarchy) -> None:
-    if np.ndim(leaf) != 1 or not np.issubdtype(np.asarray(leaf).dtype, np.integer):
-        raise DataError(
-            f"{what} must be one class number a row, (n,) whole numbers; "
-            f"it has shape {np.shape(leaf)} and type {np.asarray(leaf).dtype}"
-        )
-    if not len(leaf):
-        return
-    if leaf.min() < -1 or leaf.max() >= len(hierarchy):
-        raise DataError(
-            f"{what} has numbers {leaf.min()} to {leaf.max()}; "
-            f"classes are 0 to {len(hierarchy) - 1}"
-        )
-    inner = np.flatnonzero(
-        (np.bincount(leaf[leaf >= 0], minlength=len(hierarchy)) > 0) & ~hierarchy.is_leaf
-    )
-    if inner.size:
-        name = hierarchy.names[inner[0]]
-        raise DataError(
-            f"{what} has images labelled {name!r}, which has subclasses: label them with one of "
-            f"{', '.join(hierarchy.children(name)[:5])}, or add a subclass for the rest"
-        )
+        begin, size = self._grouped.parts["post_valid"]
+        first = self._grouped.start[:-1] + begin
+        return _union([self._grouped.rows[a : a + n] for a, n in zip(first, size, strict=True)])
 
 
 def _union(parts: list[Ints]) -> Ints:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polarbear.base.arrays import Bools, Pixels
-from polarbear.base.errors import DataError
+from polarbear.base.errors import refuse_below
 from polarbear.benchmark.source import Images
 from polarbear.benchmark.stream import View
 
@@ -88,7 +88,8 @@ def batches(
     >>> x.shape, x.dtype.name, y.shape
     ((128, 3, 32, 32), 'float32', (128, 6))
     """
-    _refuse_too_small(size=(size, 1), seed=(seed, 0), epoch=(epoch, 0))
+    refuse_below(1, size=size)
+    refuse_below(0, seed=seed, epoch=epoch)
     random = np.random.default_rng([seed, len(view.classes), epoch])
     order = random.permutation(len(view))
     to_floats = normalise or Normalise()
@@ -115,15 +116,9 @@ def evaluation_batches(
     >>> x.shape, y.shape
     ((50, 3, 32, 32), (50, 11))
     """
-    _refuse_too_small(size=(size, 1))
+    refuse_below(1, size=size)
     to_floats = normalise or Normalise()
     return (
         (to_floats(images[view.rows[part]]), view.label_table[view.leaf[part]])
         for part in (slice(start, start + size) for start in range(0, len(view), size))
     )
-
-
-def _refuse_too_small(**given: tuple[int, int]) -> None:
-    for name, (value, least) in given.items():
-        if not isinstance(value, int | np.integer) or value < least:
-            raise DataError(f"{name} must be a whole number from {least} upwards, not {value!r}")

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,8 @@ from polarbear.base.arrays import Ints, Pixels, frozen
 from polarbear.base.errors import DataError, install_line
 from polarbear.base.guarded import npz_names, opened, read_npz
 from polarbear.benchmark.source import Source
-from polarbear.data.cifar100_official import (
-    CIFAR100_LEAVES,
-    FOLDER,
-    OFFICIAL,
-    SPLITS,
-    PlanarImages,
-    from_official,
-)
+from polarbear.data.cifar100_official import CIFAR100_LEAVES, FOLDER, SPLITS, from_official
 from polarbear.data.decode import as_rgb, open_image, reading
-
-__all__ = [
-    "CIFAR100_LEAVES",
-    "OFFICIAL",
-    "PlanarImages",
-    "from_npz",
-    "from_official",
-    "from_parquet",
-    "open_cifar100",
-]
 
 log = logging.getLogger("polarbear")
 
@@ -92,7 +76,7 @@ def from_npz(path: str | Path) -> Source:
         if name not in arrays:
             there = ", ".join(sorted(npz_names(path))) or "nothing"
             raise DataError(f"{path} lacks {name} (or {other}); it has {there}")
-    return _arrays_source(str(path), **arrays)
+    return _source(str(path), arrays)
 
 
 def from_parquet(folder: str | Path) -> Source:
@@ -110,7 +94,7 @@ def from_parquet(folder: str | Path) -> Source:
         images, labels = zip(*(_read_parquet(file) for file in files), strict=True)
         arrays[f"{split}_images"] = np.concatenate(images) if len(images) > 1 else images[0]
         arrays[f"{split}_labels"] = np.concatenate(labels)
-    return _arrays_source(str(folder), **arrays)
+    return _source(str(folder), arrays)
 
 
 def _read_parquet(path: Path) -> tuple[Pixels, NDArray[Any]]:
@@ -152,41 +136,31 @@ def _decode(encoded: Any, where: str) -> Pixels:
         return np.asarray(as_rgb(image))
 
 
-def _arrays_source(
-    where: str,
-    train_images: NDArray[Any],
-    train_labels: NDArray[Any],
-    test_images: NDArray[Any],
-    test_labels: NDArray[Any],
-) -> Source:
-    checked = (
-        _checked_images(f"{where}: train images", train_images),
-        _checked_labels(f"{where}: train labels", train_labels, len(train_images)),
-        _checked_images(f"{where}: test images", test_images),
-        _checked_labels(f"{where}: test labels", test_labels, len(test_images)),
-    )
-    return Source(CIFAR100_LEAVES, *checked, origin=where, checksum=_content_checksum(*checked))
+def _source(where: str, arrays: Mapping[str, NDArray[Any]]) -> Source:
+    """Return the data source of ``train_images``, ``train_labels`` and the same for test."""
+    train, test = (_checked(f"{where}: {split}", arrays, split) for split in SPLITS)
+    checksum = _content_checksum(*train, *test)
+    return Source(CIFAR100_LEAVES, *train, *test, where, checksum)
 
 
-def _checked_images(what: str, images: NDArray[Any]) -> Pixels:
+def _checked(what: str, arrays: Mapping[str, NDArray[Any]], split: str) -> tuple[Pixels, Ints]:
+    images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (32, 32, 3):
         raise DataError(
-            f"{what} must be (n, 32, 32, 3) uint8; they are {images.shape} {images.dtype}"
+            f"{what} images must be (n, 32, 32, 3) uint8; they are {images.shape} {images.dtype}"
         )
-    return frozen(images)
-
-
-def _checked_labels(what: str, labels: NDArray[Any], rows: int) -> Ints:
+    rows = len(images)
     if not np.issubdtype(labels.dtype, np.integer) or labels.shape not in ((rows,), (rows, 1)):
         raise DataError(
-            f"{what} must be whole numbers, ({rows},) or ({rows}, 1), one an image; "
+            f"{what} labels must be whole numbers, ({rows},) or ({rows}, 1), one an image; "
             f"they are {labels.shape} {labels.dtype}"
         )
     if rows and not (labels.min() >= 0 and labels.max() < len(CIFAR100_LEAVES)):
         raise DataError(
-            f"{what} are {labels.min()} to {labels.max()}; CIFAR-100's fine labels are 0 to 99"
+            f"{what} labels are {labels.min()} to {labels.max()}; "
+            "CIFAR-100's fine labels are 0 to 99"
         )
-    return frozen(labels.reshape(-1).astype(np.intp))
+    return frozen(images), frozen(labels.reshape(-1).astype(np.intp))
 
 
 def _content_checksum(*arrays: NDArray[Any]) -> str:

@@ -140,18 +140,11 @@ def from_official(folder: str | Path, *, verify: bool = True) -> Source:
     The checksum names the two files' SHA-256; it is empty with ``verify=False``.
     """
     folder = Path(folder)
-    train, test = (folder / split for split in SPLITS)
     files = {split: OFFICIAL[split] for split in SPLITS}
     check_files(folder, files, sizes_only=not verify)
-    return Source(
-        CIFAR100_LEAVES,
-        PlanarImages(train, files["train"].pixels, files["train"].rows),
-        _official_labels(train, files["train"]),
-        PlanarImages(test, files["test"].pixels, files["test"].rows),
-        _official_labels(test, files["test"]),
-        origin=str(folder),
-        checksum=" ".join(f"{k}=sha256:{v.sha256}" for k, v in files.items()) if verify else "",
-    )
+    train, test = (_images_and_labels(folder / split, files[split]) for split in SPLITS)
+    checksum = " ".join(f"{split}=sha256:{file.sha256}" for split, file in files.items())
+    return Source(CIFAR100_LEAVES, *train, *test, str(folder), checksum if verify else "")
 
 
 def check_files(
@@ -161,11 +154,18 @@ def check_files(
 
     Content that was checked before is not read again while the file is unchanged.
     """
-    for name, expected in files.items():
-        _check_size(folder / name, expected)
+    for path, expected in ((folder / name, files[name]) for name in files):
+        if not path.is_file():
+            raise DataError(f"{path} is missing. {_remedy(path)}")
+        size = path.stat().st_size
+        if size != expected.size:
+            what = "is truncated" if size < expected.size else "is too long"
+            raise DataError(
+                f"{path} {what}: it has {size:,} bytes, the official file {expected.size:,}. "
+                f"{_remedy(path)}"
+            )
     if sizes_only:
         return
-
     unknown = [n for n, f in files.items() if not was_verified(folder / n, f.sha256)]
     if not unknown:
         return
@@ -187,27 +187,16 @@ def check_files(
         remember_verified(folder / name, files[name].sha256)
 
 
-def _check_size(path: Path, expected: OfficialFile) -> None:
-    if not path.is_file():
-        raise DataError(f"{path} is missing. {_remedy(path)}")
-    size = path.stat().st_size
-    if size != expected.size:
-        what = "is truncated" if size < expected.size else "is too long"
-        raise DataError(
-            f"{path} {what}: it has {size:,} bytes, the official file {expected.size:,}. "
-            f"{_remedy(path)}"
-        )
-
-
 def _remedy(path: Path) -> str:
     root = path.parent.parent if path.parent.name == FOLDER else path.parent
     return f"To get it again: polarbear fetch cifar100 --root {root}"
 
 
-def _official_labels(path: Path, layout: OfficialFile) -> Ints:
-    """Fine labels (n,): 1,000 at a time as '(', then 'K' and the number for each, then 'e'."""
+def _images_and_labels(path: Path, layout: OfficialFile) -> tuple[PlanarImages, Ints]:
+    # Fine labels (n,) lie 1,000 at a time as '(', then 'K' and the number for each, then 'e'.
     block = np.fromfile(path, np.uint8, layout.rows // 1000 * 2002, offset=layout.labels)
     pairs = block.reshape(-1, 2002)[:, 1:-1].reshape(-1, 2)
     if not np.all(pairs[:, 0] == ord("K")):
         raise DataError(f"{path} is altered: there are no labels in their place. {_remedy(path)}")
-    return frozen(pairs[:, 1].astype(np.intp))
+    images = PlanarImages(path, layout.pixels, layout.rows)
+    return images, frozen(pairs[:, 1].astype(np.intp))

@@ -6,17 +6,18 @@ Needs Pillow, as the extra ``images`` has it.
 import io
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from polarbear.base.arrays import Ints, Pixels
 from polarbear.base.errors import DataError, install_line
-from polarbear.base.guarded import naming
+from polarbear.base.guarded import naming, read_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -47,6 +48,22 @@ class EncodedImages(Protocol):
     def where(self, row: int) -> str:
         """Say where an image is stored, for messages."""
         ...
+
+
+class OnDisk:
+    """Encoded images that are files of their own; whoever inherits says which."""
+
+    def path(self, row: int) -> Path:
+        """Return an image's path."""
+        raise NotImplementedError
+
+    def where(self, row: int) -> str:
+        """Say where an image is stored, for messages."""
+        return f"{self.path(row)} (row {row})"
+
+    def encoded(self, row: int) -> bytes:
+        """Return an image file's bytes."""
+        return read_bytes(self.path(row), self.where(row))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +135,7 @@ class LazyImages:
 
 def in_order(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Return the result of each item in their order, by many threads that are a few items ahead."""
     threads = workers_or_default(workers)
     waiting: deque[Future[Result]] = deque()
@@ -147,8 +164,11 @@ def decode(encoded: bytes, where: str, size: int | None = None) -> Pixels:
     """
     with reading(where):
         image = open_image(encoded)
-        image = as_rgb(image) if size is None else _middle(shrink(image, size), size)
-        return np.array(image)
+        if size is None:
+            return np.array(as_rgb(image))
+        image = shrink(image, size)
+        left, top = (image.width - size) // 2, (image.height - size) // 2
+        return np.array(image.crop((left, top, left + size, top + size)))
 
 
 def reading(where: str) -> AbstractContextManager[None]:
@@ -189,11 +209,6 @@ def shrink(image: "Image", size: int) -> "Image":
     # not show: on ImageNet's usual 500×375 it never happens.
     image.draft("RGB", (2 * target[0], 2 * target[1]))
     return as_rgb(image).resize(target, Resampling.BILINEAR)
-
-
-def _middle(image: "Image", size: int) -> "Image":
-    left, top = (image.width - size) // 2, (image.height - size) // 2
-    return image.crop((left, top, left + size, top + size))
 
 
 def _row_numbers(rows: Any, count: int) -> Ints:

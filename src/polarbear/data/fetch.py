@@ -63,10 +63,9 @@ def fetch(
     with alone(target, wait=True):
         if _has_md5(target, md5):
             return target
-        download = _Download(url, target.with_name(target.name + ".part"), md5, size, progress)
-        download.complete(attempts, pause)
-        download.refuse_other_content()
-        download.part.replace(target)
+        part = target.with_name(target.name + ".part")
+        _Download(url, part, md5, size, progress or (lambda *_: None)).complete(attempts, pause)
+        part.replace(target)
     return target
 
 
@@ -82,14 +81,14 @@ class _Download:
     part: Path
     md5: str
     size: int | None
-    progress: Progress | None
+    progress: Progress
 
     @property
     def have(self) -> int:
         return self.part.stat().st_size if self.part.is_file() else 0
 
     def complete(self, attempts: int, pause: float) -> None:
-        """Download until ``part`` is as long as the server says, resuming after cuts."""
+        """Download until ``part`` is whole, resuming after cuts; other content is removed."""
         if self.size is not None and self.have >= self.size and self._whole_or_removed():
             return
         for attempt in range(1, attempts + 1):
@@ -102,9 +101,6 @@ class _Download:
                 wait = pause * 2 ** (attempt - 1)
                 log.warning("%s: %s; trying again in %.0f s", self.url, cut, wait)
                 time.sleep(wait)
-
-    def refuse_other_content(self) -> None:
-        """Remove a complete part whose checksum is wrong."""
         found = file_digest(self.part, "md5")
         if found != self.md5:
             self.part.unlink()
@@ -140,25 +136,22 @@ class _Download:
 
     def _save(self, response: HTTPResponse) -> None:
         resumed = response.status == 206
-        if resumed and _first_byte(response) != self.have:
+        begun_at = response.headers.get("Content-Range", "")  # as in "bytes 100-199/200"
+        if resumed and not begun_at.startswith(f"bytes {self.have}-"):
             self.part.unlink(missing_ok=True)
             raise _CutError("the server sent another range than asked for")
         done = self.have if resumed else 0
         total = self.size if response.length is None else done + response.length
         # Unbuffered, so that what has come is in the file even if this process is killed.
         with self.part.open("ab" if resumed else "wb", buffering=0) as file:
-            self._report(done, total)
+            self.progress(done, total)
             for block in _blocks(response):
                 file.write(block)
                 done += len(block)
-                self._report(done, total)
+                self.progress(done, total)
             os.fsync(file.fileno())
         if total is not None and done < total:
             raise _CutError(f"the connection ended after {done:,} of {total:,} bytes")
-
-    def _report(self, done: int, total: int | None) -> None:
-        if self.progress is not None:
-            self.progress(done, total)
 
 
 def _answer(url: str, have: int) -> HTTPResponse | None:
@@ -189,14 +182,6 @@ def _blocks(response: HTTPResponse) -> Iterator[bytes]:
         raise _CutError(f"the connection broke ({error!r})") from error
 
 
-def _first_byte(response: HTTPResponse) -> int:
-    """First byte of the answer by its ``Content-Range: bytes 100-199/200``; -1 if unreadable."""
-    given = response.headers.get("Content-Range", "")
-    with suppress(ValueError):
-        return int(given.removeprefix("bytes ").partition("-")[0])
-    return -1
-
-
 def fetch_cifar100(
     root: str | Path,
     url: str = CIFAR100_URL,
@@ -222,13 +207,7 @@ def fetch_cifar100(
         found = archive.exists()
         try:
             fetch(
-                url,
-                archive,
-                md5=md5,
-                size=size,
-                progress=progress,
-                attempts=attempts,
-                pause=pause,
+                url, archive, md5=md5, size=size, progress=progress, attempts=attempts, pause=pause
             )
         except DataError as error:
             raise DataError(
@@ -260,7 +239,12 @@ def _unpack(archive: Path, folder: Path, files: Mapping[str, OfficialFile]) -> N
             check_files(fresh, files)
         except DataError as error:
             raise DataError(f"{archive} does not hold the official {', '.join(files)}") from error
-        _put_in_place(fresh, folder)
+        try:
+            fresh.rename(folder)
+        except OSError:
+            # A folder with damaged files is there: its other files stay, these are replaced.
+            for file in fresh.iterdir():
+                file.replace(folder / file.name)
 
 
 def _extract(archive: Path, fresh: Path, files: Mapping[str, OfficialFile]) -> None:
@@ -273,12 +257,3 @@ def _extract(archive: Path, fresh: Path, files: Mapping[str, OfficialFile]) -> N
             if source := tar.extractfile(info):
                 with source:
                     write_whole(fresh / name, partial(copyfileobj, source, length=BLOCK))
-
-
-def _put_in_place(fresh: Path, folder: Path) -> None:
-    try:
-        fresh.rename(folder)
-    except OSError:
-        # A folder with damaged files is there: its other files stay, these are replaced.
-        for file in fresh.iterdir():
-            file.replace(folder / file.name)

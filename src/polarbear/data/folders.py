@@ -10,17 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
 from polarbear.base.arrays import Ints, frozen
 from polarbear.base.errors import DataError
-from polarbear.base.guarded import naming, read_bytes
+from polarbear.base.findings import listed
+from polarbear.base.guarded import naming
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.source import Source
-from polarbear.data.decode import LazyImages
+from polarbear.data.decode import LazyImages, OnDisk
 from polarbear.data.filenames import FileNames
 from polarbear.data.index_cache import cache_files, read_cache, write_cache
 
@@ -30,7 +31,7 @@ SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
 
 
 @dataclass(frozen=True, eq=False)
-class FolderIndex:
+class FolderIndex(OnDisk):
     """Which image files there are, class by class.
 
     ``classes`` are the class folders, sorted; ``counts`` (c,) their files. Rows are numbered class
@@ -61,7 +62,7 @@ class FolderIndex:
         empty = [name for name, count in zip(classes, counts, strict=True) if not count]
         if empty:
             raise DataError(
-                f"no image in {_some(empty)} of {folder}: add images ({', '.join(SUFFIXES)}), "
+                f"no image in {listed(empty, 20)} of {folder}: add images ({', '.join(SUFFIXES)}), "
                 "or remove the folder and its class"
             )
         return cls(folder, classes, frozen(counts), tuple(parts))
@@ -90,14 +91,6 @@ class FolderIndex:
         """Return an image's path."""
         return Path(self.folder, self.classes[self.leaf[row]], self.name(row))
 
-    def where(self, row: int) -> str:
-        """Say where an image is stored, for messages."""
-        return f"{self.path(row)} (row {row})"
-
-    def encoded(self, row: int) -> bytes:
-        """Return an image file's bytes."""
-        return read_bytes(self.path(row), self.where(row))
-
     @cached_property
     def checksum(self) -> str:
         """Name of the classes, counts and file names; it does not look into the files."""
@@ -122,8 +115,8 @@ def index_folders(folder: str | Path, *, cache: bool | str | Path = True) -> Fol
     log.info("indexing %d class folders of %s", len(changed), folder)
     # Listing waits for the disk, or for a file server: threads wait together.
     with naming(folder, "a folder of images"), ThreadPoolExecutor(16) as pool:
-        listed = pool.map(_listed, [folder / name for name in changed])
-        index = FolderIndex.from_listing(dict(zip(changed, listed, strict=True)), folder)
+        names = pool.map(_listed, [folder / name for name in changed])
+        index = FolderIndex.from_listing(dict(zip(changed, names, strict=True)), folder)
     if files:
         write_cache(files, changed, index.counts, index.names.joined)
     return index
@@ -151,17 +144,16 @@ def open_folders(
     indices = [index_folders(root / split, cache=cache) for split in (train, test)]
     refuse_wrong_classes({str(i.folder): i.classes for i in indices}, hierarchy, ignore)
     leaves = tuple(sorted({name for index in indices for name in index.classes}))
-    first, second = (LazyImages(index, size, workers) for index in indices)
-    both = hashlib.sha256("".join(index.checksum for index in indices).encode())
-    return Source(
-        leaves,
-        first,
-        _numbers(indices[0], leaves),
-        second,
-        _numbers(indices[1], leaves),
-        origin=str(root),
-        checksum=f"names-sha256:{both.hexdigest()}",
+    number = {name: i for i, name in enumerate(leaves)}
+    first, second = (
+        (
+            LazyImages(index, size, workers),
+            frozen(np.array([number[name] for name in index.classes], np.intp)[index.leaf]),
+        )
+        for index in indices
     )
+    both = hashlib.sha256("".join(index.checksum for index in indices).encode())
+    return Source(leaves, *first, *second, str(root), f"names-sha256:{both.hexdigest()}")
 
 
 def refuse_wrong_classes(
@@ -173,13 +165,11 @@ def refuse_wrong_classes(
         missing = sorted(set(hierarchy.leaves) - set(names))
         extra = sorted(set(names) - set(hierarchy.leaves) - set(ignore))
         if missing:
-            wrong.append(f"{place} lacks {len(missing)} of the classes: {_some(missing)}")
+            wrong.append(f"{place} lacks {len(missing)} of the classes: {listed(missing, 20)}")
         if extra:
             is_are = "is" if len(extra) == 1 else "are"
-            hints = [_with_hint(name, missing, hierarchy) for name in extra]
-            wrong.append(
-                f"{place} has {len(extra)} that {is_are} no leaf: {_some(hints, quote=False)}"
-            )
+            hints = listed(extra, 20, partial(_with_hint, missing=missing, hierarchy=hierarchy))
+            wrong.append(f"{place} has {len(extra)} that {is_are} no leaf: {hints}")
     if wrong:
         raise DataError(
             "; ".join(wrong) + ". Images lie in one folder for each of the hierarchy's "
@@ -190,19 +180,9 @@ def refuse_wrong_classes(
 
 def _with_hint(name: str, missing: Sequence[str], hierarchy: Hierarchy) -> str:
     if name in hierarchy.number:
-        return f"{name!r} (a superclass: its images go to {_some(hierarchy.children(name))})"
+        return f"{name!r} (a superclass: its images go to {listed(hierarchy.children(name), 20)})"
     near = get_close_matches(name, missing, n=1)
     return f"{name!r} (did you mean {near[0]!r}?)" if near else repr(name)
-
-
-def _some(names: Sequence[str], quote: bool = True) -> str:
-    shown = ", ".join(repr(name) if quote else name for name in names[:20])
-    return shown + (f", … ({len(names)} in all)" if len(names) > 20 else "")
-
-
-def _numbers(index: FolderIndex, leaves: tuple[str, ...]) -> Ints:
-    number = {name: i for i, name in enumerate(leaves)}
-    return frozen(np.array([number[name] for name in index.classes], np.intp)[index.leaf])
 
 
 def _joined_names(folder: Path, names: Iterable[str]) -> str:
@@ -218,8 +198,8 @@ def _joined_names(folder: Path, names: Iterable[str]) -> str:
     stray = sorted(name for name in visible if not name.lower().endswith(SUFFIXES))
     if stray:
         raise DataError(
-            f"{folder} holds {_some(stray)}, which is no image: a class folder holds images alone "
-            f"({', '.join(SUFFIXES)}). Move it elsewhere"
+            f"{folder} holds {listed(stray, 20)}, which is no image: a class folder holds images "
+            f"alone ({', '.join(SUFFIXES)}). Move it elsewhere"
         )
     return "\0".join([*visible, ""])
 
@@ -260,4 +240,4 @@ def _what_is_there(folder: Path) -> str:
     there = sorted(f.name for f in folder.parent.iterdir() if f.is_dir())
     near = get_close_matches(folder.name, there, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}{folder.parent} holds the folders: {_some(there) or 'none'}"
+    return f"{hint}{folder.parent} holds the folders: {listed(there, 20) or 'none'}"

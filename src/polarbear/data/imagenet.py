@@ -9,8 +9,8 @@ import numpy as np
 from polarbear.base.arrays import Ints, frozen
 from polarbear.base.errors import DataError, unknown_name
 from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.labels import leaf_numbers
 from polarbear.benchmark.source import Source
-from polarbear.benchmark.stream import leaf_numbers
 from polarbear.data.folders import open_folders, refuse_wrong_classes
 from polarbear.data.packed import is_packed, open_packed
 
@@ -53,7 +53,12 @@ def open_imagenet(
         }
         refuse_wrong_classes(found, hierarchy, ignore)
     else:
-        _refuse_absent(Path(root))
+        if not Path(root).is_dir():
+            raise DataError(
+                f"no folder {Path(root) / 'train'}: {root} does not exist. ImageNet (ILSVRC 2012) "
+                "comes from image-net.org after a registration; unpack it as train/<wnid>/*.JPEG "
+                "and val/<wnid>/*.JPEG and name the folder above them as root"
+            )
         source = open_folders(
             root,
             hierarchy,
@@ -68,15 +73,6 @@ def open_imagenet(
     leaf = leaf_numbers(hierarchy, source.leaves, ignore)[source.train_leaf]
     sequence = [hierarchy.index(name) for name in class_sequence]
     return replace(source, file_order=reference_file_order(leaf, sequence, hierarchy))
-
-
-def _refuse_absent(root: Path) -> None:
-    if not root.is_dir():
-        raise DataError(
-            f"no folder {root / 'train'}: {root} does not exist. ImageNet (ILSVRC 2012) comes from "
-            "image-net.org after a registration; unpack it as train/<wnid>/*.JPEG and "
-            "val/<wnid>/*.JPEG and name the folder above them as root"
-        )
 
 
 def reference_file_order(leaf: Ints, sequence: Sequence[int], hierarchy: Hierarchy) -> Ints:

@@ -42,8 +42,9 @@ def read_cache(file: Path, changed: Mapping[str, int]) -> tuple[Ints, bytes] | N
         return None
     try:
         with naming(file, "an index", remedy=""):
-            content = read_npz(file, ("version", "classes", "changed", "counts", "names"))
-            if content["version"] != VERSION or not _same(content, changed):
+            key = _key(changed)
+            content = read_npz(file, (*key, "counts", "names"))
+            if not all(np.array_equal(content[name], key[name]) for name in key):
                 log.info("%s is out of date: indexing again", file)
                 return None
             counts, names = content["counts"].astype(np.intp), content["names"].tobytes()
@@ -64,13 +65,7 @@ def write_cache(
     if time.time_ns() - max(changed.values()) < SETTLED_NS:
         log.info("the folders changed just now: %s is not written yet", file)
         return
-    content = {
-        "version": np.array(VERSION),
-        "classes": _as_bytes(changed),
-        "changed": np.array(list(changed.values()), np.int64),
-        "counts": counts,
-        "names": np.frombuffer(names, np.uint8),
-    }
+    content = _key(changed) | {"counts": counts, "names": np.frombuffer(names, np.uint8)}
     try:
         write_whole(
             file, lambda out: np.savez(out, allow_pickle=False, **content), many_writers=True
@@ -79,12 +74,10 @@ def write_cache(
         log.warning("the index could not be kept in %s: %s", file, error)
 
 
-def _same(content: Mapping[str, np.ndarray], changed: Mapping[str, int]) -> bool:
-    return bool(
-        np.array_equal(content["classes"], _as_bytes(changed))
-        and np.array_equal(content["changed"], list(changed.values()))
-    )
-
-
-def _as_bytes(names: Mapping[str, int]) -> np.ndarray:
-    return np.frombuffer(os.fsencode("\0".join(names)), np.uint8)
+def _key(changed: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """What an index must agree with to hold."""
+    return {
+        "version": np.array(VERSION),
+        "classes": np.frombuffer(os.fsencode("\0".join(changed)), np.uint8),
+        "changed": np.array(list(changed.values()), np.int64),
+    }

@@ -8,12 +8,16 @@ from typing import Protocol
 from polarbear.base.errors import DataError, unknown_name
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.source import Source
+from polarbear.data.folders import open_folders
+from polarbear.data.hugging_face import library, source
+from polarbear.data.npz import open_npz
+from polarbear.data.table import open_table
 
 
 class Opener(Protocol):
     """Opens data of one kind."""
 
-    def __call__(self, path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
+    def __call__(self, path: Path, hierarchy: Hierarchy, /, *, size: int | None) -> Source:
         """Return the images at ``path``, decoded to ``size`` × ``size`` where it is given."""
         ...
 
@@ -53,7 +57,7 @@ class Data:
 
     def open(self, hierarchy: Hierarchy) -> Source:
         """Open the images."""
-        return OPENERS[self.kind](self.path, hierarchy, self.image_size)
+        return OPENERS[self.kind](self.path, hierarchy, size=self.image_size)
 
 
 def _kind_of_folder(folder: Path) -> str:
@@ -71,21 +75,7 @@ def _kind_of_folder(folder: Path) -> str:
     return "folders"
 
 
-def _folders(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
-    from polarbear.data.folders import open_folders
-
-    return open_folders(path, hierarchy, size=size)
-
-
-def _open_table(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
-    from polarbear.data.table import open_table
-
-    return open_table(path, hierarchy, size=size)
-
-
-def _arrays(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
-    from polarbear.data.npz import open_npz
-
+def _arrays(path: Path, hierarchy: Hierarchy, *, size: int | None) -> Source:
     if size is not None:
         raise DataError(
             f"{path} holds arrays, which come as they are: leave image_size out, or resize them "
@@ -94,9 +84,7 @@ def _arrays(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
     return open_npz(path, hierarchy)
 
 
-def _hugging_face(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
-    from polarbear.data.hugging_face import library, source
-
+def _hugging_face(path: Path, hierarchy: Hierarchy, *, size: int | None) -> Source:
     parts = library().load_from_disk(str(path))
     missing = [split for split in ("train", "test") if split not in parts]
     if missing:
@@ -108,8 +96,8 @@ def _hugging_face(path: Path, hierarchy: Hierarchy, size: int | None) -> Source:
 
 
 OPENERS: Mapping[str, Opener] = {
-    "folders": _folders,
-    "table": _open_table,
+    "folders": open_folders,
+    "table": open_table,
     "arrays": _arrays,
     "hugging-face": _hugging_face,
 }

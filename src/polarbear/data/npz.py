@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polarbear.base.arrays import Ints, frozen
+from polarbear.base.arrays import Ints, Pixels, frozen
 from polarbear.base.errors import DataError
 from polarbear.base.files import file_digest
 from polarbear.base.guarded import read_npz
@@ -26,22 +26,6 @@ def open_npz(path: str | Path, hierarchy: Hierarchy) -> Source:
     which name each number stands for. The file is read whole, and nothing in it is executed.
     """
     path = Path(path)
-    arrays = _read(path)
-    for name in ("train_images", "test_images"):
-        _refuse_bad_images(path, name, arrays[name])
-    train, test = (_leaves(path, hierarchy, arrays, f"{s}_labels") for s in ("train", "test"))
-    return Source(
-        hierarchy.leaves,
-        frozen(arrays["train_images"]),
-        train,
-        frozen(arrays["test_images"]),
-        test,
-        str(path),
-        f"sha256:{file_digest(path, 'sha256')}",
-    )
-
-
-def _read(path: Path) -> dict[str, NDArray[Any]]:
     remedy = (
         f"Needed is a whole file as np.savez writes it, with {', '.join(NEEDED)}; texts as arrays "
         "of str, not of object"
@@ -50,47 +34,44 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
     missing = [name for name in NEEDED if name not in arrays]
     if missing:
         raise DataError(f"{path} lacks {', '.join(missing)}: it needs {', '.join(NEEDED)}")
-    return arrays
+    train, test = (_split(path, split, arrays, hierarchy) for split in ("train", "test"))
+    checksum = f"sha256:{file_digest(path, 'sha256')}"
+    return Source(hierarchy.leaves, *train, *test, str(path), checksum)
 
 
-def _refuse_bad_images(path: Path, name: str, images: NDArray[Any]) -> None:
+def _split(
+    path: Path, split: str, arrays: Mapping[str, NDArray[Any]], hierarchy: Hierarchy
+) -> tuple[Pixels, Ints]:
+    images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
     kept = images.ndim == 4 and images.shape[-1] == 3 and 0 not in images.shape[1:]
     if images.dtype != np.uint8 or not kept:
         raise DataError(
-            f"{path}: {name} must be uint8 of shape (n, height, width, 3); it is {images.dtype} of "
-            f"shape {images.shape}. Grey images: np.repeat(images[..., None], 3, axis=-1); values "
-            "from 0 to 1: (images * 255).round().astype('uint8')"
+            f"{path}: {split}_images must be uint8 of shape (n, height, width, 3); it is "
+            f"{images.dtype} of shape {images.shape}. Grey images: np.repeat(images[..., None], 3, "
+            "axis=-1); values from 0 to 1: (images * 255).round().astype('uint8')"
         )
-
-
-def _leaves(
-    path: Path, hierarchy: Hierarchy, arrays: Mapping[str, NDArray[Any]], name: str
-) -> Ints:
-    labels = arrays[name].reshape(-1) if arrays[name].shape[1:] == (1,) else arrays[name]
-    rows = len(arrays[name.replace("labels", "images")])
-    if labels.shape != (rows,):
+    what = f"{path}: {split}_labels"
+    if labels.shape not in ((len(images),), (len(images), 1)):
         raise DataError(
-            f"{path}: {name} must be one an image, ({rows},); their shape is {arrays[name].shape}. "
-            "Of a matrix with a column a class: labels.argmax(axis=1)"
+            f"{what} must be one an image, ({len(images)},); their shape is {labels.shape}. Of a "
+            "matrix with a column a class: labels.argmax(axis=1)"
         )
+    labels = labels.reshape(-1)
     if np.issubdtype(labels.dtype, np.integer):
-        labels = _named(path, labels, arrays.get("classes"), name)
+        labels = _named(what, labels, arrays.get("classes"))
     elif labels.dtype.kind != "U":
-        raise DataError(f"{path}: {name} must be names or whole numbers, not {labels.dtype}")
-    return number_leaves(str(path), labels.tolist(), hierarchy)
+        raise DataError(f"{what} must be names or whole numbers, not {labels.dtype}")
+    return frozen(images), number_leaves(str(path), labels.tolist(), hierarchy)
 
 
-def _named(
-    path: Path, labels: NDArray[Any], classes: NDArray[Any] | None, name: str
-) -> NDArray[Any]:
+def _named(what: str, labels: NDArray[Any], classes: NDArray[Any] | None) -> NDArray[Any]:
     if classes is None or classes.dtype.kind != "U" or classes.ndim != 1:
         raise DataError(
-            f"{path}: {name} are numbers, so an array classes must name them: class number i is "
-            "classes[i]"
+            f"{what} are numbers, so an array classes must name them: class number i is classes[i]"
         )
     if labels.size and not 0 <= labels.min() <= labels.max() < len(classes):
         raise DataError(
-            f"{path}: {name} has numbers {labels.min()} to {labels.max()}; classes names "
+            f"{what} has numbers {labels.min()} to {labels.max()}; classes names "
             f"0 to {len(classes) - 1}"
         )
     named: NDArray[Any] = classes[labels]

@@ -4,8 +4,9 @@ import hashlib
 import io
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from polarbear.base.errors import DataError, counted
-from polarbear.base.files import write_whole
+from polarbear.base.files import write_json, write_whole
 from polarbear.base.lock import alone
 from polarbear.benchmark.source import Source
 from polarbear.data.decode import (
@@ -34,16 +35,8 @@ log = logging.getLogger("polarbear")
 MOST_UNREADABLE = 20
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """One image as it goes into the set."""
-
-    encoded: bytes
-    name: str
-    height: int
-    width: int
+Stored = tuple[bytes, str, tuple[int, int]]
+"""One image as it goes into the set: its bytes, its name, its height and width."""
 
 
 def pack(
@@ -67,32 +60,23 @@ def pack(
         raise DataError(f"size is 1 to {LARGEST}, quality 1 to 100; they are {size} and {quality}")
     folder = Path(folder).absolute()
     files = [_files_of(source, split) for split in ("train", "test")]
-    with alone(folder, wait=False):
-        _write(source, files, folder, size, quality, workers, progress)
-    log.info("packed %d images into %s", len(files[0]) + len(files[1]), folder)
+    total = sum(map(len, files))
+    rows = ((images, row) for images in files for row in range(len(images)))
+    encode = partial(_stored, size=size, quality=quality)
+    with alone(folder, wait=False), closing(in_order(encode, rows, workers)) as stored:
+        part = _fresh_part(folder)
+        digest, index = _write_images(part / IMAGES, stored, total, progress)
+        index["leaf"] = np.concatenate([source.train_leaf, source.test_leaf]).astype("<i4")
+        index["leaves"] = np.frombuffer(FileNames.of(source.leaves).joined, np.uint8)
+        write_whole(part / INDEX, lambda out: np.savez(out, allow_pickle=False, **index))
+        end, sha256 = int(index["offsets"][-1]), content_checksum(digest, index)
+        header = Header(len(files[0]), len(files[1]), end, size, quality, sha256)
+        write_json(part / HEADER, asdict(header))
+        if folder.exists():
+            folder.rmdir()
+        part.rename(folder)
+    log.info("packed %d images into %s", total, folder)
     return folder
-
-
-def _write(
-    source: Source,
-    files: list[EncodedImages],
-    folder: Path,
-    size: int,
-    quality: int,
-    workers: int | None,
-    progress: Progress | None,
-) -> None:
-    part = _fresh_part(folder)
-    digest, index = _write_images(part / IMAGES, files, size, quality, workers, progress)
-    index["leaf"] = np.concatenate([source.train_leaf, source.test_leaf]).astype("<i4")
-    index["leaves"] = np.frombuffer(FileNames.of(source.leaves).joined, np.uint8)
-    write_whole(part / INDEX, lambda out: np.savez(out, allow_pickle=False, **index))
-    sha256 = content_checksum(digest, index)
-    header = Header(len(files[0]), len(files[1]), int(index["offsets"][-1]), size, quality, sha256)
-    write_whole(part / HEADER, lambda out: out.write(header.to_json().encode()))
-    if folder.exists():
-        folder.rmdir()
-    part.rename(folder)
 
 
 def _files_of(source: Source, split: str) -> EncodedImages:
@@ -121,31 +105,24 @@ def _fresh_part(folder: Path) -> Path:
 
 
 def _write_images(
-    path: Path,
-    files: list[EncodedImages],
-    size: int,
-    quality: int,
-    workers: int | None,
-    progress: Progress | None,
+    path: Path, images: Iterable[Stored | DataError], total: int, progress: Progress | None
 ) -> tuple[Any, Arrays]:
     """Write every image; give the running sha256 and where each one lies."""
-    digest, total = hashlib.sha256(), sum(map(len, files))
-    offsets, shapes, names = [0], [], []
+    digest, offsets, shapes, names = hashlib.sha256(), [0], [], []
     unreadable: list[DataError] = []
     with path.open("wb") as out:
-        rows = ((split, row) for split in files for row in range(len(split)))
-        encode = partial(_stored, size=size, quality=quality)
-        for done, stored in enumerate(in_order(encode, rows, workers), start=1):
+        for done, stored in enumerate(images, start=1):
             if isinstance(stored, DataError):
                 unreadable.append(stored)
                 if len(unreadable) == MOST_UNREADABLE:
                     break
                 continue
-            out.write(stored.encoded)
-            digest.update(stored.encoded)
-            offsets.append(offsets[-1] + len(stored.encoded))
-            shapes.append((stored.height, stored.width))
-            names.append(stored.name)
+            encoded, name, shape = stored
+            out.write(encoded)
+            digest.update(encoded)
+            offsets.append(offsets[-1] + len(encoded))
+            shapes.append(shape)
+            names.append(name)
             if progress and (done % 64 == 0 or done == total):
                 progress(done, total)
         out.flush()
@@ -163,7 +140,7 @@ def _write_images(
     return digest, index
 
 
-def _stored(place: tuple[EncodedImages, int], size: int, quality: int) -> "_Stored | DataError":
+def _stored(place: tuple[EncodedImages, int], size: int, quality: int) -> Stored | DataError:
     files, row = place
     try:
         encoded = files.encoded(row)
@@ -176,6 +153,6 @@ def _stored(place: tuple[EncodedImages, int], size: int, quality: int) -> "_Stor
                 out = io.BytesIO()
                 image.save(out, "JPEG", quality=quality)
                 encoded = out.getvalue()
-            return _Stored(encoded, files.name(row), image.height, image.width)
+            return encoded, files.name(row), (image.height, image.width)
     except DataError as error:
         return error

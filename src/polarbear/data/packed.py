@@ -7,8 +7,7 @@ JPEG (ImageNet at short side 256: about 26 KB each, 34 GB in all); others keep t
 """
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +51,6 @@ class Header:
                 raise DataError(f"{name} is a whole number from {least} to {most}, not {value!r}")
         if not isinstance(self.sha256, str):
             raise DataError(f"sha256 is a text, not {self.sha256!r}")
-
-    def to_json(self) -> str:
-        """Write it as text."""
-        return json.dumps(asdict(self), indent=2) + "\n"
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,20 +111,14 @@ def open_packed(
     names = FileNames(index["names"].tobytes())
     leaf = index["leaf"].astype(np.intp)
 
-    def images(first: int, end: int) -> LazyImages:
+    def part(first: int, end: int) -> tuple[LazyImages, Ints]:
         offsets, shapes = index["offsets"][first : end + 1], index["shapes"][first:end]
         files = PackedImages(folder / IMAGES, offsets, shapes, names.part(first, end))
-        return LazyImages(files, size or header.size, workers)
+        return LazyImages(files, size or header.size, workers), leaf[first:end]
 
-    return Source(
-        tuple(FileNames(index["leaves"].tobytes())),
-        images(0, header.train),
-        leaf[: header.train],
-        images(header.train, header.train + header.test),
-        leaf[header.train :],
-        origin=str(folder),
-        checksum=f"sha256:{header.sha256}",
-    )
+    leaves = tuple(FileNames(index["leaves"].tobytes()))
+    train, test = part(0, header.train), part(header.train, header.train + header.test)
+    return Source(leaves, *train, *test, str(folder), f"sha256:{header.sha256}")
 
 
 def verify_packed(folder: str | Path) -> None:
@@ -137,10 +126,8 @@ def verify_packed(folder: str | Path) -> None:
     folder = Path(folder)
     header = read_header(folder)
     index = _read_index(folder, header)
-    digest = hashlib.sha256()
     with (folder / IMAGES).open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+        digest = hashlib.file_digest(file, "sha256")
     if content_checksum(digest, index) != header.sha256:
         raise _damaged(folder, f"its content no longer has the sha256 {header.sha256}")
 

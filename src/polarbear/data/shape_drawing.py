@@ -65,26 +65,9 @@ def _circle(x: Floats, y: Floats) -> Floats:
     return _disc(x, y, 0.95)
 
 
-def _square(x: Floats, y: Floats) -> Floats:
-    return _box(x, y, 0.82, 0.82)
-
-
-def _triangle(x: Floats, y: Floats) -> Floats:
-    return _nth_largest(1, _sides(x, y + 0.22, 3, 0.54))
-
-
-def _star(x: Floats, y: Floats) -> Floats:
-    # Inside a five-pointed star at most one of the five lines along its sides is crossed.
-    return _nth_largest(2, _sides(x, y + 0.05, 5, 0.35))
-
-
 def _heart(x: Floats, y: Floats) -> Floats:
     a, b = (y + 0.1 + x) * 0.5**0.5, (y + 0.1 - x) * 0.5**0.5
     return _union(_box(a, b, 0.58, 0.58), _disc(a, b - 0.58, 0.58), _disc(a - 0.58, b, 0.58))
-
-
-def _cross(x: Floats, y: Floats) -> Floats:
-    return _union(_box(x, y, 0.36, 0.98), _box(x, y, 0.98, 0.36))
 
 
 def _arrow(x: Floats, y: Floats) -> Floats:
@@ -92,12 +75,8 @@ def _arrow(x: Floats, y: Floats) -> Floats:
     return _union(head, _box(x, y + 0.3, 0.4, 0.68))
 
 
-# Looks: how a shape's two colours share it, given the distance from its edge.
-
-
-def _waves(along: Floats, period: float) -> Floats:
-    """Return bands of half a period, about the signed distance from their edges."""
-    return np.sin(2 * np.pi * along / period) * (period / (2 * np.pi))
+# Looks: how a shape's two colours share it, given the distance from its edge. A wave times its
+# period over 2 π is about the signed distance from the edges of its bands.
 
 
 def _shared(canvas: Canvas, shape: Floats, pattern: Floats) -> Layers:
@@ -110,12 +89,9 @@ def _solid(canvas: Canvas, shape: Floats) -> Layers:
     return whole, np.zeros_like(whole)
 
 
-def _hollow(canvas: Canvas, shape: Floats) -> Layers:
-    return _solid(canvas, np.maximum(shape, -shape - 0.2))
-
-
 def _striped(canvas: Canvas, shape: Floats) -> Layers:
-    return _shared(canvas, shape, _waves(canvas.s, 0.55))
+    bands = np.sin(2 * np.pi * canvas.s / 0.55)
+    return _shared(canvas, shape, bands * (0.55 / (2 * np.pi)))
 
 
 def _checked(canvas: Canvas, shape: Floats) -> Layers:
@@ -126,10 +102,6 @@ def _checked(canvas: Canvas, shape: Floats) -> Layers:
 def _dotted(canvas: Canvas, shape: Floats) -> Layers:
     bumps = np.cos(2 * np.pi * canvas.s / 0.6) + np.cos(2 * np.pi * canvas.t / 0.6)
     return _shared(canvas, shape, (bumps - 0.9) * (0.6 / (2 * np.pi)))
-
-
-def _halved(canvas: Canvas, shape: Floats) -> Layers:
-    return _shared(canvas, shape, canvas.x)
 
 
 # Figures without a superclass.
@@ -170,11 +142,12 @@ def _bear(canvas: Canvas) -> Layers:
 
 _SHAPES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "circle": _circle,
-    "square": _square,
-    "triangle": _triangle,
-    "star": _star,
+    "square": lambda x, y: _box(x, y, 0.82, 0.82),
+    "triangle": lambda x, y: _nth_largest(1, _sides(x, y + 0.22, 3, 0.54)),
+    # Inside a five-pointed star at most one of the five lines along its sides is crossed.
+    "star": lambda x, y: _nth_largest(2, _sides(x, y + 0.05, 5, 0.35)),
     "heart": _heart,
-    "cross": _cross,
+    "cross": lambda x, y: _union(_box(x, y, 0.36, 0.98), _box(x, y, 0.98, 0.36)),
     "arrow": _arrow,
 }
 _LOOKS: dict[str, Callable[[Canvas, Floats], Layers]] = {
@@ -182,8 +155,8 @@ _LOOKS: dict[str, Callable[[Canvas, Floats], Layers]] = {
     "striped": _striped,
     "dotted": _dotted,
     "checked": _checked,
-    "hollow": _hollow,
-    "halved": _halved,
+    "hollow": lambda canvas, shape: _solid(canvas, np.maximum(shape, -shape - 0.2)),
+    "halved": lambda canvas, shape: _shared(canvas, shape, canvas.x),
 }
 _LOOKS_OF = {
     "circle": ("solid", "striped", "dotted", "halved"),

@@ -14,7 +14,7 @@ from hashlib import sha256
 import numpy as np
 
 from polarbear.base.arrays import Floats, Ints, Pixels, frozen
-from polarbear.base.errors import DataError, unknown_name
+from polarbear.base.errors import refuse_below, unknown_name
 from polarbear.benchmark.source import FileName, Source
 from polarbear.data.shape_drawing import FIGURES, Canvas, Layers
 
@@ -38,11 +38,10 @@ def shapes(seed: int = 0, train_per_leaf: int = 100, test_per_leaf: int = 30) ->
     >>> source.train[:].shape, source.leaves[source.train_leaf[1]]
     ((58, 32, 32, 3), 'striped_circle')
     """
-    _refuse_odd_numbers(seed=seed, train_per_leaf=train_per_leaf, test_per_leaf=test_per_leaf)
-    train, train_leaf = _draw_file("train", train_per_leaf, seed)
-    test, test_leaf = _draw_file("test", test_per_leaf, seed)
-    checksum = _checksum(train, train_leaf, test, test_leaf)
-    return Source(LEAVES, train, train_leaf, test, test_leaf, "iirc-shapes", checksum)
+    refuse_below(0, seed=seed, train_per_leaf=train_per_leaf, test_per_leaf=test_per_leaf)
+    train = _draw_file("train", train_per_leaf, seed)
+    test = _draw_file("test", test_per_leaf, seed)
+    return Source(LEAVES, *train, *test, "iirc-shapes", _checksum(*train, *test))
 
 
 def draw_leaf(leaf: str, count: int, *, seed: int = 0, split: FileName = "train") -> Pixels:
@@ -55,7 +54,7 @@ def draw_leaf(leaf: str, count: int, *, seed: int = 0, split: FileName = "train"
         raise unknown_name("leaf class", leaf, LEAVES)
     if split not in _SPLITS:
         raise unknown_name("file", split, _SPLITS)
-    _refuse_odd_numbers(seed=seed, count=count)
+    refuse_below(0, seed=seed, count=count)
     key = (seed, _SPLITS.index(split), LEAVES.index(leaf))
     chance = _chances(key, count, len(_CHOICES) + SIDE * SIDE * 3)
     choice = {name: chance[:, i, None, None] for i, name in enumerate(_CHOICES)}
@@ -69,12 +68,6 @@ def _draw_file(split: FileName, per_leaf: int, seed: int) -> tuple[Pixels, Ints]
         images[:, i] = draw_leaf(leaf, per_leaf, seed=seed, split=split)
     labels = np.tile(np.arange(len(LEAVES), dtype=np.intp), per_leaf)
     return frozen(images.reshape(-1, SIDE, SIDE, 3)), frozen(labels)
-
-
-def _refuse_odd_numbers(**given: int) -> None:
-    for name, value in given.items():
-        if not isinstance(value, int | np.integer) or value < 0:
-            raise DataError(f"{name} must be a whole number from 0 upwards, not {value!r}")
 
 
 def _checksum(*arrays: Pixels | Ints) -> str:

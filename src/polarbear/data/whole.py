@@ -5,11 +5,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from polarbear.base.errors import DataError
 from polarbear.benchmark.source import Source
-from polarbear.data.decode import LazyImages, in_order
+from polarbear.data.decode import LazyImages, OnDisk, in_order
 from polarbear.data.verified import SETTLED_NS, remember_verified, was_verified
 
 MOST_LISTED = 20
@@ -17,15 +16,6 @@ MOST_LISTED = 20
 Progress = Callable[[int, int], None]
 Place = tuple[LazyImages, int]
 Shape = tuple[int, ...]
-
-
-@runtime_checkable
-class _OnDisk(Protocol):
-    """Images that are files of their own."""
-
-    def path(self, row: int) -> Path:
-        """Return an image's path."""
-        ...
 
 
 def refuse_bad_images(source: Source, progress: Progress | None = None) -> None:
@@ -88,7 +78,7 @@ def _marks(places: Sequence[Place]) -> str | None:
     """Return a digest by which files are known again; None of other data and of new files."""
     digest, latest = hashlib.sha256(), 0
     for images, row in places:
-        if not isinstance(images.files, _OnDisk):
+        if not isinstance(images.files, OnDisk):
             return None
         path = images.files.path(row)
         try:

@@ -7,8 +7,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from polarbear.report.figures.gallery import gallery, side_by_side
 from polarbear.report.figures.river import river
 from polarbear.report.figures.style import FORMATS, Drawing, save, styled
 from polarbear.report.options import Options
+from polarbear.report.page.page import write_page
 from polarbear.report.read.answers import comparable_runs
 from polarbear.report.read.groups import Runs
 from polarbear.report.read.paper import paper_results
@@ -30,9 +29,10 @@ from polarbear.report.tables.statistics import statistics_tables
 
 log = logging.getLogger("polarbear")
 
-Draw = Callable[[Runs, Options], list[Drawing]]
-
+Draw = Callable[..., list[Drawing]]
 Part = Callable[[], list["Made"]]
+#: What a part has made, and why it was left out if it was.
+Result = tuple[list["Made"], str]
 
 FIGURES: Mapping[str, Draw] = {
     "average-pw-js": figures.average_pw_js,
@@ -48,16 +48,12 @@ FIGURES: Mapping[str, Draw] = {
     "gallery": gallery,
     "side-by-side": side_by_side,
 }
-#: Figures with a drawing a method. Each is a part of its own, so that processes share them.
-BY_METHOD: Mapping[str, Callable[[Runs, Options, Sequence[str]], list[Drawing]]] = {
-    "confusion-full": confusion_full,
-    "gallery": gallery,
-}
+#: Figures with a drawing per method. Each is a part of its own, so that processes share them.
+BY_METHOD = ("confusion-full", "gallery")
 TABLES: Mapping[str, Callable[[Runs, Options], list[Table]]] = {
     "results": lambda runs, options: result_tables(runs, paper=options.paper),
     "statistics": statistics_tables,
 }
-PAGE = "polarbear.report.page.page"
 
 
 @dataclass(frozen=True)
@@ -68,14 +64,6 @@ class Made:
     kind: str
     caption: str
     files: tuple[Path, ...]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a part has made, or why it was left out."""
-
-    made: tuple[Made, ...]
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,7 +97,13 @@ def build_report(
     confusion without predictions, is left out and the report says why.
     """
     out, options = Path(out), options or Options()
-    _check(runs, options, formats, only)
+    options.check(runs)
+    for kind, given, valid in (("format", formats, FORMATS), ("figure", only, FIGURES)):
+        for name in given:
+            if name not in valid:
+                raise unknown_name(kind, name, valid)
+    with styled():
+        pass  # says at once that matplotlib is missing
     parts = _parts(runs, out, options, formats, only)
     results: dict[str, Result] = {}
     folder = None  # of a benchmark of one's own, where it is one and is here
@@ -118,8 +112,8 @@ def build_report(
     for name, result in _results(list(parts.items()), jobs, folder):
         say(name)
         results[name] = result
-    made = [one for name in parts for one in results[name].made]
-    left_out = {name: results[name].reason for name in parts if results[name].reason}
+    made = [one for name in parts for one in results[name][0]]
+    left_out = {name: results[name][1] for name in parts if results[name][1]}
     if options.paper and not paper_results(runs.benchmark):
         left_out["the paper's numbers"] = f"the paper has no table for {runs.benchmark}"
     report = Report(out, tuple(made), left_out)
@@ -130,38 +124,32 @@ def build_report(
 def _results(
     parts: Sequence[tuple[str, Part]], jobs: int, folder: Path | None
 ) -> Iterator[tuple[str, Result]]:
-    """Make the parts; with several jobs, in bundles, since each carries all runs along.
-
-    New processes know no benchmark's ``folder`` but the one they are told.
-    """
+    """Make the parts; with several jobs, in bundles, since each carries all runs along."""
     if jobs <= 1:
         for part in parts:
-            yield from _make([part])
+            yield from _make([part], None)
         return
     # Small bundles, for whoever is done takes the next; large enough to carry the runs few times.
     number = 4 * jobs + 1
     bundles = [parts[first::number] for first in range(number)]
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _know, (folder,)) as pool:
-        begun = [pool.submit(_make, bundle) for bundle in bundles if bundle]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        begun = [pool.submit(_make, bundle, folder) for bundle in bundles if bundle]
         for future in as_completed(begun):
             yield from future.result()
 
 
-def _know(folder: Path | None) -> None:
-    """Make a benchmark's folder known; without it, the parts that need it say so."""
+def _make(parts: Sequence[tuple[str, Part]], folder: Path | None) -> list[tuple[str, Result]]:
     if folder is not None:
+        # A new process knows the benchmark by its folder; without it, parts that need it say so.
         with suppress(PolarbearError):
             find(folder)
-
-
-def _make(parts: Sequence[tuple[str, Part]]) -> list[tuple[str, Result]]:
-    results = []
+    results: list[tuple[str, Result]] = []
     for name, part in parts:
         try:
-            results.append((name, Result(tuple(part()))))
+            results.append((name, (part(), "")))
         except PolarbearError as error:
             log.info("%s left out: %s", name, error)
-            results.append((name, Result((), str(error))))
+            results.append((name, ([], str(error))))
     return results
 
 
@@ -173,16 +161,6 @@ def draw(name: str, runs: Runs, options: Options | None = None) -> list[Drawing]
         return FIGURES[name](runs, options or Options())
 
 
-def _check(runs: Runs, options: Options, formats: Sequence[str], only: Sequence[str]) -> None:
-    options.check(runs)
-    for kind, given, valid in (("format", formats, FORMATS), ("figure", only, FIGURES)):
-        for name in given:
-            if name not in valid:
-                raise unknown_name(kind, name, valid)
-    with styled():
-        pass  # says at once that matplotlib is missing
-
-
 def _parts(
     runs: Runs, out: Path, options: Options, formats: Sequence[str], only: Sequence[str]
 ) -> dict[str, Part]:
@@ -192,24 +170,22 @@ def _parts(
             parts[part] = partial(_figures, draw_part, runs, out / "figures", options, formats)
     for name in TABLES:
         parts[f"tables: {name}"] = partial(_tables, name, runs, out / "tables", options)
-    if find_spec(PAGE) is not None:
-        parts["page"] = partial(_page, runs, out, options)
+    parts["page"] = partial(_page, runs, out, options)
     return parts
 
 
 def _drawn(name: str, runs: Runs) -> dict[str, Draw]:
-    """Return the parts of a figure: itself, or one a method."""
+    """Return the parts of a figure: itself, or one per method."""
     if name not in BY_METHOD:
         return {name: FIGURES[name]}
     try:
         groups = [group for group, _ in comparable_runs(runs)]
     except PolarbearError:
         return {name: FIGURES[name]}  # which says why it cannot be drawn
-    one: Callable[..., list[Drawing]] = BY_METHOD[name]
     titles = Counter(group.title for group in groups)
     return {
         f"{name}: {group.title if titles[group.title] == 1 else file_name(group.name)}": partial(
-            one, only=(group.name,)
+            FIGURES[name], only=(group.name,)
         )
         for group in groups
     }
@@ -233,7 +209,7 @@ def _tables(name: str, runs: Runs, folder: Path, options: Options) -> list[Made]
 
 
 def _page(runs: Runs, out: Path, options: Options) -> list[Made]:
-    file: Path = import_module(PAGE).write_page(runs, out, paper=options.paper, root=options.root)
+    file = write_page(runs, out, paper=options.paper, root=options.root)
     return [Made("page", "page", "All of it to look through, in one file.", (file,))]
 
 
@@ -242,8 +218,9 @@ def _write_contents(report: Report, runs: Runs) -> None:
     groups = ", ".join(f"{group.title} ({group.count})" for group in runs.groups)
     about = f"{counted(runs.count, 'run')}, {runs.split} images: {groups}."
     lines = [f"# Report on {runs.benchmark}", "", about, ""]
-    for kind in ("page", "figure", "table"):
-        lines += [_line(one, report.folder) for one in report.made if one.kind == kind]
+    for one in sorted(report.made, key=lambda one: ("page", "figure", "table").index(one.kind)):
+        links = (f"[{file.suffix[1:]}]({_relative(file, report.folder)})" for file in one.files)
+        lines.append(f"- **{one.name}** ({', '.join(links)}): {one.caption}")
     if report.left_out:
         lines += ["", "Left out:", ""]
         lines += [f"- {name}: {reason}" for name, reason in report.left_out.items()]
@@ -258,11 +235,6 @@ def _write_contents(report: Report, runs: Runs) -> None:
     }
     text = json_text(content, indent=1) + "\n"
     (report.folder / "contents.json").write_text(text, encoding="utf-8")
-
-
-def _line(one: Made, folder: Path) -> str:
-    links = ", ".join(f"[{file.suffix[1:]}]({_relative(file, folder)})" for file in one.files)
-    return f"- **{one.name}** ({links}): {one.caption}"
 
 
 def _relative(file: Path, folder: Path) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from polarbear.base.errors import PolarbearError, unknown_name
+from polarbear.base.errors import DataError, PolarbearError, unknown_name
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.methods.catalogue import is_bound
 from polarbear.report.read.answers import known_hierarchy
@@ -35,8 +35,7 @@ class Options:
                     f"{runs.tasks - 1}"
                 )
         for name in self.compare:
-            if name not in runs.names:
-                raise unknown_name("group of runs", name, runs.names)
+            runs.group(name)
         if self.superclass is not None:
             named_superclass(known_hierarchy(runs.benchmark), self.superclass)
         if len(self.compare) not in (0, 2):
@@ -69,12 +68,17 @@ def chosen_tasks(options: Options, tasks: int) -> tuple[int, ...]:
 def chosen_moments(options: Options, done: Iterable[int]) -> tuple[int, ...]:
     """Return the tasks after which to look, of those done: the paper's 0, 1, 5, 10 and the last.
 
+    Where none of the tasks asked for is done, it is an error.
+
     >>> chosen_moments(Options(), range(22)), chosen_moments(Options(tasks=(3, 9)), range(5))
     ((0, 1, 5, 10, 21), (3,))
     """
     there = sorted(done)
     wanted = options.tasks or (0, 1, 5, 10, there[-1])
-    return tuple(sorted(set(wanted) & set(there)))
+    moments = tuple(sorted(set(wanted) & set(there)))
+    if not moments:
+        raise DataError("no run with predictions has come to the chosen tasks")
+    return moments
 
 
 def chosen_pair(options: Options, groups: list[Group]) -> tuple[Group, ...]:
@@ -84,9 +88,9 @@ def chosen_pair(options: Options, groups: list[Group]) -> tuple[Group, ...]:
     """
     if options.compare:
         return tuple(group for name in options.compare for group in groups if group.name == name)
-    return tuple(sorted(groups, key=lambda one: (is_bound(one.method), -_end(one)))[:2])
 
+    def rank(group: Group) -> tuple[bool, float]:
+        run = group.runs[0]
+        return is_bound(group.method), -float(run.scores["pw_jaccard"][run.done[-1]])
 
-def _end(group: Group) -> float:
-    run = group.runs[0]
-    return float(run.scores["pw_jaccard"][run.done[-1]])
+    return tuple(sorted(groups, key=rank)[:2])

@@ -248,7 +248,7 @@ class RunFolder:
     def save_raw(self, after: int, scores: NDArray[Any]) -> None:
         """Keep test scores (n, s) as float16, each on its own side of 0."""
         half = np.clip(scores, -60000, 60000).astype(np.float16)
-        # Scores too near 0 for float16 would all round to it, and be named or not alike.
+        # Scores too near 0 for float16 would all round to it, and be predicted or not alike.
         least = np.copysign(np.finfo(np.float16).smallest_subnormal, scores)
         half = np.where((half == 0) & (scores != 0), least, half).astype(np.float16)
         self._save("raw", after, scores=half)

@@ -5,8 +5,8 @@ Two calls beside the loop, and ``polarbear runs`` and the report show it among t
     folder = start_run("runs/mine", stream, method="my-loop", seed=0)
     for task in stream:
         ...
-        evaluator.add(after=task.index, predictions=named)
-        write_scores(folder, evaluator, after=task.index, predictions=named)
+        evaluator.add(after=task.index, predictions=predicted)
+        write_scores(folder, evaluator, after=task.index, predictions=predicted)
 """
 
 import json
@@ -51,11 +51,11 @@ def start_run(
     >>> from tempfile import TemporaryDirectory
     >>> from polarbear import Evaluator, load
     >>> stream = load("iirc-shapes")
-    >>> evaluator, named = Evaluator(stream), stream.test(after=0).targets
+    >>> evaluator, predicted = Evaluator(stream), stream.test(after=0).targets
     >>> with TemporaryDirectory() as place:
     ...     folder = start_run(f"{place}/oracle", stream, method="oracle", tasks=1)
-    ...     score = evaluator.add(after=0, predictions=named)["pw_jaccard"]
-    ...     write_scores(folder, evaluator, after=0, predictions=named)
+    ...     score = evaluator.add(after=0, predictions=predicted)["pw_jaccard"]
+    ...     write_scores(folder, evaluator, after=0, predictions=predicted)
     ...     float(folder.table().r[0]), folder.finished
     (1.0, True)
     """
@@ -106,13 +106,13 @@ def write_scores(
         _finish_if_last(folder, split, done)  # a killed process may not have come to it
         raise RunError(f"{folder.path} has its {split} scores after task {after} already")
     if split == "test" and predictions is not None:  # first: a task with a line is not repeated
-        named, view = as_labels(predictions), evaluator.view(after)
-        if named.shape != (len(view), len(view.classes)):
+        predicted, view = as_labels(predictions), evaluator.view(after)
+        if predicted.shape != (len(view), len(view.classes)):
             raise PredictionError(
                 f"predictions to keep must be {(len(view), len(view.classes))}, those given to "
-                f"evaluator.add; what came is {named.shape}"
+                f"evaluator.add; what came is {predicted.shape}"
             )
-        folder.save_predictions(after, named)
+        folder.save_predictions(after, predicted)
     folder.append("scores", record.to_json())
     _finish_if_last(folder, split, {*done, after})
 

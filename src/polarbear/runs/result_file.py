@@ -98,8 +98,8 @@ def _top1(folder: RunFolder, stream: Stream) -> list[float | None] | None:
         scores = folder.raw(after)
         if scores is None:
             return None
-        named = top1(scores, Seen(evaluator.view(after).classes))
-        found.append(evaluator.add(after, named)["pw_jaccard"])
+        predicted = top1(scores, Seen(evaluator.view(after).classes))
+        found.append(evaluator.add(after, predicted)["pw_jaccard"])
     return found
 
 

@@ -89,7 +89,13 @@ def register_score(score: Score) -> None:
     if not score.name.isidentifier():
         raise PolarbearError(f"{score.name!r} is no name of a score: write it like pw_jaccard")
     if isinstance(score, ImageScore):
-        _refuse_other_shapes(score)
+        # Tried on two images: one number for both would pass for a score of each.
+        pair = np.array([[True, False, True], [False, False, False]])
+        if (shape := np.shape(score.compute(pair, pair))) != (2,):
+            raise PolarbearError(
+                f"the score {score.name!r} must be one number per image, (n,); "
+                f"of 2 images it gives the shape {shape}"
+            )
     _CATALOGUE[score.name] = score
 
 
@@ -129,19 +135,9 @@ def headline() -> dict[str, tuple[Score, str]]:
 
     def place(entry: tuple[str, Score, Shown]) -> int:
         name, score, _ = entry
-        return (
-            LEVELS.index(name[len(score.name) :]) if isinstance(score, ImageScore) else len(LEVELS)
-        )
+        if isinstance(score, PairScore):
+            return len(LEVELS)
+        return LEVELS.index(name.removeprefix(score.name))
 
     entries = sorted(shown_scores(), key=place)
     return {name: (score, words.head) for name, score, words in entries if words.head}
-
-
-def _refuse_other_shapes(score: ImageScore) -> None:
-    """Try it on two images: one number for both would pass for a score of each."""
-    pair = np.array([[True, False, True], [False, False, False]])
-    if (shape := np.shape(score.compute(pair, pair))) != (2,):
-        raise PolarbearError(
-            f"the score {score.name!r} must be one number per image, (n,); "
-            f"of 2 images it gives the shape {shape}"
-        )

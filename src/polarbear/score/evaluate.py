@@ -69,12 +69,18 @@ class Evaluator:
         after = index(after)
         if after in self._records:
             raise PredictionError(
-                f"task {after} has its scores already: predictions are added once a task; "
+                f"task {after} has its scores already: predictions are added once per task; "
                 "a new Evaluator starts afresh"
             )
         view = self.view(after)
         shape = (len(view), len(view.classes))
-        labels = whole_matrix(predictions, shape, self._wanted(after, view))
+        wanted = (
+            f"predictions after task {after} must be {shape}: one row for each of the {len(view)} "
+            f"images of stream.{self.split}(after={after}), in its order, and one column for each "
+            f"of the {len(view.classes)} seen classes, in their order of arrival from "
+            f"{view.classes[0]!r} to {view.classes[-1]!r}"
+        )
+        labels = whole_matrix(predictions, shape, wanted)
         relations = Relations.of(self.stream, after)
         images, pairs = _score_chunks(labels, view, relations)
         by_task = self._task_means(images, view, after)
@@ -85,10 +91,8 @@ class Evaluator:
     @property
     def table(self) -> ScoreTable:
         """The scores of the tasks added so far, NaN for the others."""
-        records = self._records.values()
-        return ScoreTable.of(
-            self.stream.name, self.stream.order, self.split, len(self.stream), records
-        )
+        stream, records = self.stream, self._records.values()
+        return ScoreTable.of(stream.name, stream.order, self.split, len(stream), records)
 
     def record(self, after: int) -> ScoreRecord:
         """Return the scores after a task that was added, as a run folder keeps them."""
@@ -98,14 +102,6 @@ class Evaluator:
                 f"call evaluator.add(after={after}, predictions=…) first"
             )
         return self._records[after]
-
-    def _wanted(self, after: int, view: View) -> str:
-        return (
-            f"predictions after task {after} must be {(len(view), len(view.classes))}: one row for "
-            f"each of the {len(view)} images of stream.{self.split}(after={after}), in its order, "
-            f"and one column for each of the {len(view.classes)} seen classes, in their order of "
-            f"arrival from {view.classes[0]!r} to {view.classes[-1]!r}"
-        )
 
     def _task_means(
         self, images: Mapping[str, Floats], view: View, after: int

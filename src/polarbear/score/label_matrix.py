@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from polarbear.base.arrays import Bools, Ints
 from polarbear.base.errors import PredictionError
@@ -22,21 +22,17 @@ def as_labels(matrix: object, what: str = "predictions") -> Bools:
         return array
     if np.issubdtype(array.dtype, np.floating):
         raise PredictionError(
-            f"{what} must be booleans: which labels are named; what came is {array.dtype}. "
+            f"{what} must be booleans: which labels are predicted; what came is {array.dtype}. "
             "Threshold the scores first: logits > 0, or probabilities > 0.5"
         )
     if not np.issubdtype(array.dtype, np.integer):
         raise PredictionError(f"{what} must be booleans, or 0 and 1; what came is {array.dtype}")
-    return _from_whole_numbers(array, what)
-
-
-def _from_whole_numbers(array: NDArray[np.integer], what: str) -> Bools:
     labels: Bools = array == 1
     other = array[~labels & (array != 0)]
     if other.size:
         raise PredictionError(
             f"{what} must be booleans, or 0 and 1; what came has {other[0]} in it. Class numbers "
-            "or scores are not understood: give one column a class"
+            "or scores are not understood: give one column per class"
         )
     return labels
 
@@ -57,7 +53,7 @@ def parent_columns(parent: ArrayLike, classes: int) -> Ints:
     above = np.asarray(parent)
     if above.shape != (classes,):
         raise PredictionError(
-            f"parent must be one column number a class, ({classes},); its shape is {above.shape}"
+            f"parent must be one column number per class, ({classes},); its shape is {above.shape}"
         )
     if not classes:
         return above.astype(np.intp)

@@ -44,49 +44,49 @@ class Ratio:
 
 def jaccard(predictions: ArrayLike, targets: ArrayLike) -> Floats:
     """Return |Y ∩ P| / |Y ∪ P| of each image: (n,)."""
-    both, named, true = _sizes(predictions, targets)
-    return _divide(both, named + true - both)
+    both, predicted, true = _sizes(predictions, targets)
+    return _divide(both, predicted + true - both)
 
 
 def pw_jaccard(predictions: ArrayLike, targets: ArrayLike) -> Floats:
     """Return the precision-weighted Jaccard score, Jaccard × |Y ∩ P| / |P|, of each image: (n,).
 
-    The score of the paper. One of two labels named, both and a wrong one, none:
+    The score of the paper. One of two labels predicted, both and a wrong one, none:
 
     >>> pw_jaccard([[0, 1, 0], [1, 1, 1], [0, 0, 0]], [[1, 1, 0]] * 3).round(3).tolist()
     [0.5, 0.444, 0.0]
     """
-    both, named, true = _sizes(predictions, targets)
-    score: Floats = _divide(both, named + true - both) * _divide(both, named)
+    both, predicted, true = _sizes(predictions, targets)
+    score: Floats = _divide(both, predicted + true - both) * _divide(both, predicted)
     return score
 
 
 def exact_match(predictions: ArrayLike, targets: ArrayLike) -> Floats:
-    """Return 1 for each image whose labels are named, all and no other, else 0: (n,)."""
-    both, named, true = _sizes(predictions, targets)
-    return np.asarray((both == named) & (both == true) & (named > 0), dtype=np.float64)
+    """Return 1 for each image whose labels are predicted, all and no other, else 0: (n,)."""
+    both, predicted, true = _sizes(predictions, targets)
+    return np.asarray((both == predicted) & (both == true) & (predicted > 0), dtype=np.float64)
 
 
 def precision(predictions: ArrayLike, targets: ArrayLike) -> Floats:
-    """Return the true share |Y ∩ P| / |P| of what is named, of each image: (n,)."""
-    both, named, _ = _sizes(predictions, targets)
-    return _divide(both, named)
+    """Return the true share |Y ∩ P| / |P| of what is predicted, of each image: (n,)."""
+    both, predicted, _ = _sizes(predictions, targets)
+    return _divide(both, predicted)
 
 
 def recall(predictions: ArrayLike, targets: ArrayLike) -> Floats:
-    """Return the named share |Y ∩ P| / |Y| of what is true, of each image: (n,)."""
+    """Return the predicted share |Y ∩ P| / |Y| of what is true, of each image: (n,)."""
     both, _, true = _sizes(predictions, targets)
     return _divide(both, true)
 
 
 def f1(predictions: ArrayLike, targets: ArrayLike) -> Floats:
     """Return the harmonic mean of precision and recall, 2 |Y ∩ P| / (|Y| + |P|): (n,)."""
-    both, named, true = _sizes(predictions, targets)
-    return _divide(2 * both, named + true)
+    both, predicted, true = _sizes(predictions, targets)
+    return _divide(2 * both, predicted + true)
 
 
 def label_ratio(predictions: ArrayLike, targets: ArrayLike) -> Ratio:
-    """Return named labels ÷ true labels: above 1, too many are named; below, too few.
+    """Return predicted labels ÷ true labels: above 1, too many are predicted; below, too few.
 
     >>> label_ratio([[1, 1, 1], [0, 0, 0]], [[1, 1, 0], [1, 1, 0]]).value
     0.75
@@ -96,10 +96,11 @@ def label_ratio(predictions: ArrayLike, targets: ArrayLike) -> Ratio:
 
 
 def implication(predictions: ArrayLike, parent: ArrayLike) -> Ratio:
-    """Return how often a seen superclass is named when its subclass is named.
+    """Return how often a seen superclass is predicted when its subclass is predicted.
 
-    The cases are all pairs of an image and a class named on it, right or wrong, whose superclass
-    is among the columns. ``parent`` (c,) is the column of each class's superclass, -1 for none.
+    The cases are all pairs of an image and a class predicted on it, right or wrong, whose
+    superclass is among the columns. ``parent`` (c,) is the column of each class's superclass,
+    -1 for none.
 
     >>> implication([[1, 1], [0, 1]], parent=[-1, 0])
     Ratio(count=1, of=2)
@@ -113,7 +114,7 @@ def implication(predictions: ArrayLike, parent: ArrayLike) -> Ratio:
 
 
 def sibling_error(predictions: ArrayLike, siblings: ArrayLike) -> Ratio:
-    """Return how often a wrong sibling is named, among images that have one.
+    """Return how often a wrong sibling is predicted, among images that have one.
 
     ``siblings`` (n, c) marks each image's wrong siblings: classes it does not carry whose
     superclass it does (:attr:`polarbear.score.relations.Relations.siblings` works them out).
@@ -126,7 +127,7 @@ def sibling_error(predictions: ArrayLike, siblings: ArrayLike) -> Ratio:
 
 
 def late_recall(predictions: ArrayLike, late: ArrayLike) -> Ratio:
-    """Return how often a superclass is named on images of subclasses learnt later than it.
+    """Return how often a superclass is predicted on images of subclasses learnt later than it.
 
     ``late`` (n, c) marks, for each image, the superclasses it carries whose subclass on this image
     arrived in a later task (:attr:`polarbear.score.relations.Relations.late` works them out).
@@ -139,7 +140,7 @@ def late_recall(predictions: ArrayLike, late: ArrayLike) -> Ratio:
 
 
 def confusion(predictions: ArrayLike, targets: ArrayLike) -> Ints:
-    """Count the images with true label i (row) on which label j (column) is named: (c, c).
+    """Count the images with true label i (row) on which label j (column) is predicted: (c, c).
 
     For the paper's figure after task j: ``confusion(p, stream.test(after=j).targets)``, whose
     classes are in their order of arrival.
@@ -160,7 +161,7 @@ def confusion(predictions: ArrayLike, targets: ArrayLike) -> Ints:
 
 
 def confusion_rates(predictions: ArrayLike, targets: ArrayLike) -> Floats:
-    """Return the share of the images with true label i on which label j is named: (c, c).
+    """Return the share of the images with true label i on which label j is predicted: (c, c).
 
     The row of a class without images is 0.
     """
@@ -193,7 +194,7 @@ def _divide(part: Floats, whole: Floats) -> Floats:
 # The entries: what each score is called and where it is shown. Scores of single images are worked
 # out for all labels ("") and for each level alone; scores of pairs, in the order of their lines in
 # ``scores.jsonl``.
-register_score(
+for entry in (
     ImageScore(
         "pw_jaccard",
         pw_jaccard,
@@ -210,110 +211,97 @@ register_score(
             "/superclass": Shown(
                 column="super",
                 head="superclasses",
-                question="Does it still name superclasses, as well as it did?",
+                question="Does it still predict superclasses, as well as it did?",
             ),
             "/subclass": Shown(column="sub", head="subclasses"),
         },
-    )
-)
-register_score(
+    ),
     ImageScore(
         "jaccard",
         jaccard,
         "Jaccard",
-        "labels both named and true ÷ labels named or true",
+        "labels both predicted and true ÷ labels predicted or true",
         shown={"": Shown(column="Jaccard", head="Jaccard")},
-    )
-)
-register_score(
+    ),
     ImageScore(
         "exact_match",
         exact_match,
         "exact match",
-        "share of images with all their labels named and no other",
+        "share of images with all their labels predicted and no other",
         shown={"": Shown(head="exact match")},
-    )
-)
-register_score(
-    ImageScore("precision", precision, "precision", "share of the named labels that are true")
-)
-register_score(ImageScore("recall", recall, "recall", "share of the true labels that are named"))
-register_score(ImageScore("f1", f1, "F1", "harmonic mean of precision and recall"))
-register_score(
+    ),
+    ImageScore("precision", precision, "precision", "share of the predicted labels that are true"),
+    ImageScore("recall", recall, "recall", "share of the true labels that are predicted"),
+    ImageScore("f1", f1, "F1", "harmonic mean of precision and recall"),
     PairScore(
         "label_ratio",
         lambda compared: label_ratio(compared.predicted, compared.true),
         "label ratio",
-        "named labels ÷ true labels: above 1 too many are named, below 1 too few",
+        "predicted labels ÷ true labels: above 1 too many are predicted, below 1 too few",
         better="one",
         shown={
             "": Shown(
                 column="labels",
                 legend="predicted ÷ true number of labels.",
                 head="labels ÷ true",
-                question="Does it name too many labels, or too few?",
+                question="Does it predict too many labels, or too few?",
             )
         },
-    )
-)
-register_score(
+    ),
     PairScore(
         "implication",
         lambda compared: implication(compared.predicted, compared.parent),
         "implication",
-        "how often the superclass is named when its subclass is named",
+        "how often the superclass is predicted when its subclass is predicted",
         shown={
             "": Shown(
                 column="implic.",
-                legend="how often a named subclass comes with its superclass.",
+                legend="how often a predicted subclass comes with its superclass.",
                 head="implication",
-                question="When it names a fine label, does it name the coarse one above it?",
-                asked="Does it still say the superclass?",
-                share_of="the subclasses it names",
+                question="When it predicts a fine label, does it predict the coarse one above it?",
+                asked="Does it still predict the superclass?",
+                share_of="the subclasses it predicts",
                 answer="come with their superclass.",
-                panel="implication: named subclasses\nthat come with their superclass",
+                panel="implication: predicted subclasses\nthat come with their superclass",
             )
         },
-    )
-)
-register_score(
+    ),
     PairScore(
         "sibling_error",
         lambda compared: sibling_error(compared.predicted, compared.siblings),
         "sibling error",
-        "share of images on which a wrong sibling of the true subclass is named",
+        "share of images on which a wrong sibling of the true subclass is predicted",
         better="low",
         shown={
             "": Shown(
                 column="sibling",
-                legend="how often a wrong sibling is named (lower is better).",
+                legend="how often a wrong sibling is predicted (lower is better).",
                 head="sibling error",
                 question="Does it confuse a subclass with its siblings?",
-                asked="Does it name wrong siblings?",
+                asked="Does it predict wrong siblings?",
                 share_of="the images",
                 answer="get a wrong sibling's label.",
                 panel="sibling error: images given\na wrong sibling's label",
             )
         },
-    )
-)
-register_score(
+    ),
     PairScore(
         "late_recall",
         lambda compared: late_recall(compared.predicted, compared.late),
         "late recall",
-        "how often a superclass is named on images of subclasses learnt in a later task",
+        "how often a superclass is predicted on images of subclasses learnt in a later task",
         shown={
             "": Shown(
                 column="late",
-                legend="how often a superclass is named on images of subclasses learnt later.",
+                legend="how often a superclass is predicted on images of subclasses learnt later.",
                 head="late recall",
-                question="Does it name a known superclass on subclasses it learnt later?",
+                question="Does it predict a known superclass on subclasses it learnt later?",
                 asked="Does it know an old superclass on new subclasses?",
                 share_of="the images of later subclasses",
                 answer="get it.",
                 panel="late recall: images of later\nsubclasses given their superclass",
             )
         },
-    )
-)
+    ),
+):
+    register_score(entry)

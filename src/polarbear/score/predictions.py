@@ -1,6 +1,6 @@
 """Predictions in one file, so that they can be made elsewhere and scored here.
 
-The file is a ``.npz`` with an array ``after_<j>`` a task: (n, s) booleans, or scores, for the
+The file is a ``.npz`` with an array ``after_<j>`` per task: (n, s) booleans, or scores, for the
 images of ``stream.test(after=j)`` (rows) and the classes seen by then (columns). ``rows_<j>``
 may say which image each row is for; ``benchmark``, ``order`` and ``split`` what it belongs to.
 """
@@ -36,7 +36,7 @@ class Predictions:
     order: int | None = None
     split: str | None = None
 
-    def named(self, view: View, after: int, *, threshold: float | None = None) -> Bools:
+    def predicted(self, view: View, after: int, *, threshold: float | None = None) -> Bools:
         """Return the labels predicted for a view's images, in its order of rows: (n, s).
 
         Where the file has scores, labels with a score above ``threshold`` count as predicted.
@@ -54,8 +54,8 @@ class Predictions:
                 f"{where} has scores ({given.dtype}): say above which threshold a label counts as "
                 "predicted (--threshold 0 for logits, 0.5 for probabilities)"
             )
-        named = as_labels(given, where) if threshold is None else above(given, threshold, where)
-        return named if rows is None else named[_places(self.path, after, rows, view)]
+        predicted = as_labels(given, where) if threshold is None else above(given, threshold, where)
+        return predicted if rows is None else predicted[_places(self.path, after, rows, view)]
 
     def refuse_gaps(self, tasks: int) -> None:
         """Refuse a file that leaves out a task before its last, or has more than so many.
@@ -83,16 +83,16 @@ def save_predictions(
     """
     if not isinstance(predictions, Mapping):
         raise PredictionError(
-            "predictions must be a dict with a matrix a task, {0: …, 1: …}; what came is "
-            f"{type(predictions).__name__}. A list with one matrix a task: "
+            "predictions must be a dict with a matrix per task, {0: …, 1: …}; what came is "
+            f"{type(predictions).__name__}. A list with one matrix per task: "
             "dict(enumerate(predictions))"
         )
     evaluator = Evaluator(stream, split)
     path = Path(path) if Path(path).suffix == ".npz" else Path(f"{path}.npz")
-    about: dict[str, Any] = {"benchmark": stream.name, "split": split}
-    if stream.order is not None:
-        about["order"] = stream.order
-    arrays: dict[str, Any] = {key: np.array(value) for key, value in about.items()}
+    about = {"benchmark": stream.name, "split": split, "order": stream.order}
+    arrays: dict[str, Any] = {
+        key: np.array(value) for key, value in about.items() if value is not None
+    }
     for after, given in predictions.items():
         view = evaluator.view(after)
         array = np.asarray(given)
@@ -146,7 +146,7 @@ def _places(path: Path, after: int, rows: NDArray[Any], view: View) -> Ints:
     """Where in the file each row of the view is."""
     if rows.shape != view.rows.shape or rows.dtype.kind not in "iu":
         raise PredictionError(
-            f"{path}: rows_{after} must be {len(view)} row numbers, one an image; "
+            f"{path}: rows_{after} must be {len(view)} row numbers, one per image; "
             f"it is {rows.dtype} of shape {rows.shape}"
         )
     order = np.argsort(rows, kind="stable")
@@ -189,7 +189,7 @@ def _one(path: Path, about: Mapping[str, NDArray[Any]], name: str, kinds: str, d
 _AS_PREDICTIONS: dict[str, Any] = {
     "what": "predictions",
     "error": PredictionError,
-    "remedy": "Needed is a whole .npz file with an array after_<j> a task, as "
+    "remedy": "Needed is a whole .npz file with an array after_<j> per task, as "
     "polarbear.save_predictions writes it",
 }
 

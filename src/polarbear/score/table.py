@@ -105,7 +105,10 @@ class ScoreTable:
         """Return the table as JSON text, with null for NaN."""
         content = {"name": self.name, "order": self.order, "split": self.split}
         arrays = {
-            kind: {name: _with_null(array.tolist()) for name, array in getattr(self, kind).items()}
+            kind: {
+                name: np.where(np.isnan(array), np.array(None), array).tolist()
+                for name, array in getattr(self, kind).items()
+            }
             for kind in ("scores", "by_task")
         }
         return json.dumps(content | arrays, allow_nan=False)
@@ -133,9 +136,3 @@ def mean(values: Floats) -> float:
 def _arrays(values: Mapping[str, Any]) -> dict[str, Floats]:
     # NumPy reads null as NaN.
     return {name: frozen(np.array(row, dtype=np.float64)) for name, row in values.items()}
-
-
-def _with_null(values: Any) -> Any:
-    if isinstance(values, list):
-        return [_with_null(value) for value in values]
-    return None if np.isnan(values) else values

@@ -66,8 +66,8 @@ def score(
         file.refuse_gaps(len(stream))
         evaluator = Evaluator(stream, chosen)
         for after in file.tasks:
-            named = file.named(evaluator.view(after), after, threshold=threshold)
-            evaluator.add(after, named)
+            predicted = file.predicted(evaluator.view(after), after, threshold=threshold)
+            evaluator.add(after, predicted)
     scores = evaluator.table  # NaN after the file's last task
     if json:
         forgetting = [None if np.isnan(x) else x for x in scores.forgetting.tolist()]

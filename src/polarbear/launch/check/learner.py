@@ -5,7 +5,7 @@ Needs PyTorch, unlike the checks of data in :mod:`polarbear.benchmark.checks`.
 
 from typing import Any
 
-from polarbear.base.findings import CheckError, Finding
+from polarbear.base.findings import CheckError, Finding, report
 from polarbear.engine.contract.check_class import check_class
 from polarbear.engine.contract.method import Method
 from polarbear.launch.check.training import check_training
@@ -31,6 +31,4 @@ def check_learner(
     found = tuple(check_class(chosen))
     if not any(finding.level == "error" for finding in found):
         found += check_training(chosen, options)
-    if strict and any(finding.level == "error" for finding in found):
-        raise CheckError(f"the method {getattr(chosen, '__name__', chosen)!r}", found)
-    return found
+    return report(f"the method {getattr(chosen, '__name__', chosen)!r}", found, strict=strict)

@@ -2,13 +2,11 @@
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from polarbear.base.arrays import Bools
 from polarbear.base.findings import Finding
@@ -18,11 +16,12 @@ from polarbear.engine.contract.method import Method
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.training_set import TrainingSet
-from polarbear.engine.trainer import Progress, Trainer
+from polarbear.engine.trainer import Trainer
 from polarbear.launch import checkpoint
 from polarbear.launch.check.notes import Notes
 from polarbear.launch.check.step import check_step
 from polarbear.launch.prepare import assemble
+from polarbear.launch.runner import threads
 from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.named.registry import find
 from polarbear.score.decide import RawScores
@@ -54,34 +53,19 @@ class Answers:
 def check_training(method: type[Method], options: Any = None) -> tuple[Finding, ...]:
     """Return what goes wrong when a method is trained."""
     notes = Notes(method)
-    with _one_thread():
-        _check(method, options, notes)
+    with threads(1):  # with so little work, several of them only wait for each other
+        with notes.at("when it is made"):
+            _check_constructor(method, options, notes)
+        if not notes.places:
+            for task, place in enumerate(PLACES[:1] if method.joint else PLACES):
+                with notes.at(place):
+                    _check_steps(_before_task(method, options, task), place, notes)
+                if notes.has(f"{place}, {WHOLE}"):
+                    break
+        if not notes.places:
+            with notes.at("when it goes on from a checkpoint"):
+                _check_resume(method, options, notes)
     return notes.findings()
-
-
-def _check(method: type[Method], options: Any, notes: Notes) -> None:
-    with notes.at("when it is made"):
-        _check_constructor(method, options, notes)
-    if not notes.places:
-        for task, place in enumerate(PLACES[:1] if method.joint else PLACES):
-            with notes.at(place):
-                _check_steps(_before_task(method, options, task), place, notes)
-            if notes.has(f"{place}, {WHOLE}"):
-                break
-    if not notes.places:
-        with notes.at("when it goes on from a checkpoint"):
-            _check_resume(method, options, notes)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute in one thread: with so little work, several of them only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _check_constructor(method: type[Method], options: Any, notes: Notes) -> None:
@@ -149,20 +133,17 @@ def _save_on_the_way(trainer: Trainer, folder: Path) -> dict[str, Path]:
     last = trainer.tasks - 1
     saved: dict[str, Path] = {}
     for progress in trainer.steps():
-        place = _name(progress, last)
-        if place and place not in saved:
+        if progress.task == max(last - 1, 0) and progress.step == 2:
+            place = "stopped within a task"
+        elif progress.task == last and not progress.begun:
+            place = "stopped between tasks"
+        else:
+            continue
+        if place not in saved:
             saved[place] = folder / str(len(saved))
             saved[place].mkdir()
             checkpoint.save(saved[place], 1, take_snapshot(trainer))
     return saved
-
-
-def _name(progress: Progress, last: int) -> str | None:
-    if progress.task == max(last - 1, 0) and progress.step == 2:
-        return "stopped within a task"
-    if progress.task == last and not progress.begun:
-        return "stopped between tasks"
-    return None
 
 
 def _before_task(method: type[Method], options: Any, task: int) -> Trainer:

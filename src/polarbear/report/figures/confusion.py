@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polarbear.base.arrays import Bools, Floats
-from polarbear.base.errors import DataError
 from polarbear.base.names import file_name
 from polarbear.report.figures.style import CRISP, PAGE, Drawing, new_figure, show_pixels
 from polarbear.report.options import Options, chosen_moments
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
-
-Chosen = Sequence[tuple[Group, Run]]
 
 #: From white, so that what is never said stays empty.
 SHADES = ("#ffffff", "#9ecae1", "#3182bd", "#08306b")
@@ -38,25 +35,51 @@ READING = (
 )
 
 
-def confusion_shares(named: Bools, targets: Bools) -> Floats:
+def confusion_shares(predicted: Bools, targets: Bools) -> Floats:
     """Return the share of the images that carry a class (row) which are given another (column).
 
     Both are (n, s); a class without images has a row of NaN: (s, s).
 
-    >>> named = np.array([[1, 0], [1, 1]], dtype=bool)
+    >>> predicted = np.array([[1, 0], [1, 1]], dtype=bool)
     >>> targets = np.array([[1, 0], [1, 1]], dtype=bool)
-    >>> confusion_shares(named, targets).tolist()
+    >>> confusion_shares(predicted, targets).tolist()
     [[1.0, 0.5], [1.0, 1.0]]
     """
-    shares = confusion_rates(named, targets)
+    shares = confusion_rates(predicted, targets)
     shares[~targets.any(axis=0)] = np.nan
     return shares
 
 
 def confusion(runs: Runs, options: Options) -> list[Drawing]:
-    """Draw confusion matrices of all methods after several tasks, the truth above them."""
+    """Draw confusion matrices: a row per method, the truth first, and a column per moment."""
     chosen = comparable_runs(runs)
-    return [_overview(runs, chosen, _moments(chosen, options), options)]
+    moments = chosen_moments(options, {j for _, run in chosen for j in run.done})
+    rows, columns = len(chosen) + 1, len(moments)
+    side = min(SIDE, (PAGE - 0.9) / columns, DOWN / rows)
+    figure = new_figure(0.9 + side * columns, 0.5 + side * rows)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    # Many matrices are small on the page, and need fewer pixels each.
+    crisp = int(CRISP * min(1, (MATRICES / (rows * columns)) ** 0.5))
+    for column, after in enumerate(moments):
+        top = grid[0, column]
+        top.set_title(f"after task {after}", fontsize=7.5)
+        for axes, (_, run) in zip(grid[1:, column], chosen, strict=True):
+            if after not in run.done:
+                axes.set(xticks=[], yticks=[], facecolor="#f4f4f4")
+                axes.spines[:].set_visible(False)
+                continue
+            given = answers(run, after, options.root)
+            truth = given.view.targets
+            _matrix(axes, confusion_shares(given.predicted, truth), crisp)
+            if not top.images:
+                _matrix(top, confusion_shares(truth, truth), crisp)
+    for axes, name in zip(grid[:, 0], [TRUTH, *(g.title for g, _ in chosen)], strict=True):
+        axes.set_ylabel(textwrap.fill(name, 13), fontsize=7.5)
+    _colour_bar(figure, list(grid.flat))
+    figure.supylabel(f"{CARRIED} (in order of arrival, downwards)", fontsize=7.5)
+    figure.supxlabel(f"{GIVEN} (in order of arrival, to the right)", fontsize=7.5)
+    words = f"Confusion matrices, {runs.benchmark}, {chosen[0][1].which}. {READING}"
+    return [Drawing("confusion", words + note_of_absent(runs, chosen), figure)]
 
 
 def confusion_full(runs: Runs, options: Options, only: Sequence[str] = ()) -> list[Drawing]:
@@ -65,7 +88,7 @@ def confusion_full(runs: Runs, options: Options, only: Sequence[str] = ()) -> li
     After each task that is asked for, else after the last one. ``only`` names the groups.
     """
     chosen = comparable_runs(runs)
-    moments = _moments(chosen, options)
+    moments = chosen_moments(options, {j for _, run in chosen for j in run.done})
     drawings = []
     for group, run in chosen:
         if not only or group.name in only:
@@ -75,61 +98,21 @@ def confusion_full(runs: Runs, options: Options, only: Sequence[str] = ()) -> li
     return drawings
 
 
-def _moments(chosen: Chosen, options: Options) -> tuple[int, ...]:
-    moments = chosen_moments(options, {j for _, run in chosen for j in run.done})
-    if not moments:
-        raise DataError("no run with predictions has come to the chosen tasks")
-    return moments
-
-
-def _overview(runs: Runs, chosen: Chosen, moments: Sequence[int], options: Options) -> Drawing:
-    """Draw a row a method, the truth first, and a column a moment."""
-    rows, columns = len(chosen) + 1, len(moments)
-    side = min(SIDE, (PAGE - 0.9) / columns, DOWN / rows)
-    figure = new_figure(0.9 + side * columns, 0.5 + side * rows)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    # Many matrices are small on the page, and need fewer pixels each.
-    crisp = int(CRISP * min(1, (MATRICES / (rows * columns)) ** 0.5))
-    for column, after in enumerate(moments):
-        _overview_column(list(grid[:, column]), chosen, after, options, crisp)
-        grid[0, column].set_title(f"after task {after}", fontsize=7.5)
-    for axes, name in zip(grid[:, 0], [TRUTH, *(g.title for g, _ in chosen)], strict=True):
-        axes.set_ylabel(textwrap.fill(name, 13), fontsize=7.5)
-    _colour_bar(figure, list(grid.flat))
-    figure.supylabel(f"{CARRIED} (in order of arrival, downwards)", fontsize=7.5)
-    figure.supxlabel(f"{GIVEN} (in order of arrival, to the right)", fontsize=7.5)
-    words = f"Confusion matrices, {runs.benchmark}, {_which(chosen[0][1])}. {READING}"
-    return Drawing("confusion", words + note_of_absent(runs, chosen), figure)
-
-
-def _overview_column(
-    panels: Sequence["Axes"], chosen: Chosen, after: int, options: Options, crisp: int
-) -> None:
-    for axes, (_, run) in zip(panels[1:], chosen, strict=True):
-        if after in run.done:
-            given = answers(run, after, options.root)
-            truth = given.view.targets
-            _matrix(axes, confusion_shares(given.named, truth), crisp)
-            if not panels[0].images:
-                _matrix(panels[0], confusion_shares(truth, truth), crisp)
-        else:
-            axes.set(xticks=[], yticks=[], facecolor="#f4f4f4")
-            axes.spines[:].set_visible(False)
-
-
 def _in_full(group: Group, run: Run, after: int, options: Options) -> Drawing:
     """Draw one moment in full: the truth and the method's, every label named."""
     given = answers(run, after, options.root)
     truth = given.view.targets
     figure, panels, bar = _two_squares(given)
-    for axes, named, name in zip(panels, (truth, given.named), (TRUTH, group.title), strict=True):
-        _matrix(axes, confusion_shares(named, truth))
+    for axes, predicted, name in zip(
+        panels, (truth, given.predicted), (TRUTH, group.title), strict=True
+    ):
+        _matrix(axes, confusion_shares(predicted, truth))
         _name_labels(axes, given)
         axes.set_title(f"{name}, after task {after}")
         axes.set_xlabel(GIVEN)
     panels[0].set_ylabel(CARRIED)
     _colour_bar(figure, panels, bar)
-    words = f"Confusion matrix of {group.title} after task {after}, {run.benchmark}, {_which(run)}."
+    words = f"Confusion matrix of {group.title} after task {after}, {run.benchmark}, {run.which}."
     name = f"confusion-{file_name(group.name)}" + (f"-after-{after}" if options.tasks else "")
     return Drawing(name, f"{words} {READING}", figure)
 
@@ -197,7 +180,3 @@ def _colour_bar(figure: "Figure", panels: list["Axes"], bar: "Axes | None" = Non
     scale = figure.colorbar(ScalarMappable(cmap=_shades()), **where)
     scale.set_label("share of the images")
     scale.outline.set_visible(False)
-
-
-def _which(run: Run) -> str:
-    return f"order {run.order}, seed {run.seed}"

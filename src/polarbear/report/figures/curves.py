@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polarbear.base.arrays import Floats
-from polarbear.base.errors import DataError
+from polarbear.base.errors import DataError, counted
 from polarbear.methods.catalogue import title
-from polarbear.report.figures.style import colours, markers
+from polarbear.report.figures.style import looks
 from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.paper import paper_results
 
@@ -40,23 +40,32 @@ def course(task: int) -> Series:
     return lambda group: (group.by_task_mean()[:, task], group.by_task_std()[:, task])
 
 
-def draw_groups(axes: "Axes", groups: Sequence[Group], series: Series) -> None:
-    """Draw each group's means as a line, one standard deviation either side as a band."""
-    colour, marker = colours(groups), markers(groups)
+def label(group: Group) -> str:
+    """Return a group's name with its number of runs."""
+    # Matplotlib leaves a curve whose name begins with _ out of legends.
+    shown = f" {group.title}" if group.title.startswith("_") else group.title
+    return f"{shown} ({counted(group.count, 'run')})"
+
+
+def draw_groups(
+    axes: "Axes", groups: Sequence[Group], series: Series, named: Callable[[Group], str] = label
+) -> None:
+    """Draw each group's means over all tasks, done or not, its standard deviation as a band."""
+    look = looks(groups)
     for group in groups:
         mean, std = series(group)
         if not np.isnan(mean).all():
-            draw_curve(axes, mean, std, label(group), colour[group.name], marker[group.name])
+            _draw_curve(axes, mean, std, named(group), *look[group.name])
+    over_tasks(axes, groups[0].tasks)
 
 
-def draw_curve(
+def _draw_curve(
     axes: "Axes", mean: Floats, std: Floats, name: str, colour: str, marker: str
 ) -> None:
-    """Draw one line over the tasks that have a value."""
     tasks = np.flatnonzero(~np.isnan(mean))
     every = max(1, len(tasks) // 8)
-    # Markers on the axis, at a score of 0, are drawn whole.
     style: dict[str, Any] = {"color": colour, "marker": marker, "markevery": every}
+    # Markers on the axis, at a score of 0, are drawn whole.
     axes.plot(tasks, mean[tasks], label=name, clip_on=False, **style)
     spread = np.nan_to_num(std[tasks])
     if not spread.any():
@@ -71,7 +80,7 @@ def draw_curve(
 def draw_paper(axes: "Axes", runs: Runs) -> bool:
     """Draw the paper's own R_j of our methods, dashed; say whether there were any."""
     published, drawn = paper_results(runs.benchmark), set[str]()
-    colour = colours(runs.groups)
+    look = looks(runs.groups)
     for group in runs.groups:
         if group.method in drawn or group.method not in published:
             continue
@@ -80,28 +89,27 @@ def draw_paper(axes: "Axes", runs: Runs) -> bool:
         one: dict[str, Any] = {"marker": "_", "markersize": 9, "linestyle": "none"}
         style = DASHED if len(tasks) > 1 else one
         name = title(group.method) + PAPERS
-        axes.plot(tasks, mean[tasks], color=colour[group.name], label=name, **style)
+        axes.plot(tasks, mean[tasks], color=look[group.name][0], label=name, **style)
         drawn.add(group.method)
+    over_tasks(axes, runs.tasks)
     return bool(drawn)
 
 
-def label(group: Group) -> str:
-    """Return a group's name with its number of runs."""
-    # Matplotlib leaves a curve whose name begins with _ out of legends.
-    shown = f" {group.title}" if group.title.startswith("_") else group.title
-    return f"{shown} ({group.count} run{'s' if group.count > 1 else ''})"
-
-
-def over_tasks(axes: "Axes", tasks: int, *, bottom: float | None = 0.0) -> None:
+def over_tasks(axes: "Axes", tasks: int) -> None:
     """Let an axis go over all tasks, done or not, and scores start at 0."""
-    from matplotlib.ticker import MaxNLocator
-
     axes.set_xlim(-0.3 - 0.01 * tasks, tasks - 0.7 + 0.01 * tasks)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True))
+    count_tasks(axes)
     # Bands count, too; no score is above 1. Without curves the limits are infinite.
     top = max(1e-9, axes.dataLim.y1) if np.isfinite(axes.dataLim.y1) else 1.0
     highest = max([0.0, *(line.get_ydata(orig=True).max() for line in _lines(axes))])
-    axes.set_ylim(bottom, min(1.02, max(1.12 * highest, 1.03 * top)) if top < 0.98 else 1.02)
+    axes.set_ylim(0.0, min(1.02, max(1.12 * highest, 1.03 * top)) if top < 0.98 else 1.02)
+
+
+def count_tasks(axes: "Axes") -> None:
+    """Number whole tasks alone, and not too many of them."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True))
 
 
 def legend_beside(figure: "Figure", axes: "Axes") -> None:
@@ -112,8 +120,7 @@ def legend_beside(figure: "Figure", axes: "Axes") -> None:
     handles = sorted(ours, key=lambda line: -line.get_ydata(orig=True)[-1])
     if len(ours) < len(_lines(axes)):
         handles.append(Line2D([], [], color="#555555", label="the paper's, dashed", **DASHED))
-    names = _broken(handles, 34)
-    figure.legend(handles, names, loc="outside right upper", borderaxespad=0.2)
+    figure.legend(handles, _broken(handles, 34), loc="outside right upper", borderaxespad=0.2)
 
 
 def legend_below(figure: "Figure", panels: Iterable["Axes"]) -> None:
@@ -154,29 +161,24 @@ def caption(runs: Runs, what: str) -> str:
     """Say what is drawn, of what, over how many runs."""
     counts = sorted({group.count for group in runs.groups})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    over = "one run a method" if counts == [1] else f"mean ± standard deviation over {number} runs"
+    over = (
+        "one run per method" if counts == [1] else f"mean ± standard deviation over {number} runs"
+    )
     behind = sum(run.done[-1] < runs.tasks - 1 for group in runs.groups for run in group.runs)
     # Not "unfinished": a run may have been asked for fewer tasks.
     rest = f"; fewer than all tasks in {behind} of {runs.count} runs" if behind else ""
     return f"{what}, {runs.benchmark}, {runs.split} images; {over}{rest}."
 
 
-def absent(runs: Runs, score: str) -> bool:
-    """Return whether no run has a score."""
-    return all(np.isnan(group.mean(score)).all() for group in runs.groups)
+def absent(runs: Runs, series: Series) -> bool:
+    """Return whether no run has any of it, as summaries with R_j alone."""
+    return all(np.isnan(series(group)[0]).all() for group in runs.groups)
 
 
-def refuse_absent(runs: Runs, *scores: str) -> None:
-    """Refuse to draw scores that no run has, as in summaries with R_j alone."""
-    for score in scores:
-        if absent(runs, score):
-            raise DataError(f"no run has the score {score!r}")
-
-
-def refuse_absent_by_task(runs: Runs) -> None:
-    """Refuse to draw R_jk where no run has it."""
-    if all(np.isnan(group.by_task_mean()).all() for group in runs.groups):
-        raise DataError("no run has scores by task (R_jk)")
+def refuse_absent(runs: Runs, series: Series, what: str) -> None:
+    """Refuse to draw what no run has."""
+    if absent(runs, series):
+        raise DataError(f"no run has {what}")
 
 
 def _lines(axes: "Axes") -> list[Any]:

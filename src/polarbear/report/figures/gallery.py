@@ -2,18 +2,17 @@
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polarbear.base.arrays import Bools, Ints
+from polarbear.base.arrays import Ints
 from polarbear.base.errors import DataError
 from polarbear.base.names import file_name
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.stream import Stream
 from polarbear.report.figures.style import MISSING, RIGHT, WRONG, Drawing, new_figure, show_pixels
-from polarbear.report.options import Options, chosen_pair
+from polarbear.report.options import Options, chosen_moments, chosen_pair
 from polarbear.report.read.answers import Answers, answers, comparable_runs, stream_of
 from polarbear.report.read.groups import Group, Run, Runs
 
@@ -34,33 +33,25 @@ LARGEST = 1024
 EDGE = 0.04
 #: Labels shown of one image at one moment; the rest is counted.
 SHOWN = 4
-#: What the marks mean, as it stands above the columns.
-MARKS = {"✓ right": RIGHT, "✗ wrong": WRONG, "– not given": MISSING}
+#: The marks of labels: what they mean, as it stands above the columns, and their colours.
+MARKS = {"✓": ("right", RIGHT), "✗": ("wrong", WRONG), "–": ("not given", MISSING)}
 
 
-@dataclass(frozen=True)
-class Labels:
-    """What a method says of an image after a task: names of classes, each in order of arrival.
+def labels_of(given: Answers, row: int) -> list[tuple[str, str]] | None:
+    """Return what is said of the test image in a row of the file; None before its first class.
 
-    ``missing`` are labels the image carries that are not named.
+    Each class comes with its mark, in their order and then in that of arrival.
     """
-
-    right: tuple[str, ...]
-    wrong: tuple[str, ...]
-    missing: tuple[str, ...]
-
-
-def labels_of(given: Answers, row: int) -> Labels | None:
-    """Return what is said of the test image in a row of the file; None before its first class."""
     place = int(np.searchsorted(given.view.rows, row))
     if place == len(given.view) or given.view.rows[place] != row:
         return None
-    named, true = given.named[place], given.view.label_table[given.view.leaf[place]]
-
-    def names(columns: Bools) -> tuple[str, ...]:
-        return tuple(given.view.classes[column] for column in np.flatnonzero(columns))
-
-    return Labels(names(named & true), names(named & ~true), names(true & ~named))
+    predicted, true = given.predicted[place], given.view.label_table[given.view.leaf[place]]
+    marked = (predicted & true, predicted & ~true, true & ~predicted)
+    return [
+        (mark, given.view.classes[column])
+        for mark, columns in zip(MARKS, marked, strict=True)
+        for column in np.flatnonzero(columns)
+    ]
 
 
 def chosen_rows(stream: Stream, count: int = IMAGES) -> Ints:
@@ -73,7 +64,7 @@ def chosen_rows(stream: Stream, count: int = IMAGES) -> Ints:
 
 
 def gallery(runs: Runs, options: Options, only: Sequence[str] = ()) -> list[Drawing]:
-    """Draw test images with the labels each method gives them over time, a figure a method.
+    """Draw test images with the labels each method gives them over time, a figure per method.
 
     ``only`` names the groups to draw (default: all).
     """
@@ -104,10 +95,14 @@ def side_by_side(runs: Runs, options: Options) -> list[Drawing]:
 
 
 def _draw(chosen: Sequence[tuple[Group, Run]], options: Options) -> "Figure":
-    """Draw a line an image and method, a column a moment, all in one pair of axes, in inches."""
+    """Draw a line per image and method, a column per moment, all in one pair of axes, in inches."""
     stream = stream_of(chosen[0][1], options.root)
     rows = chosen_rows(stream)
-    moments = _moments({j for _, run in chosen for j in run.done}, options)
+    done = {j for _, run in chosen for j in run.done}
+    there = chosen_moments(options, done) if options.tasks else sorted(done)
+    # Evenly spaced, with the first and the last.
+    places = np.linspace(0, len(there) - 1, min(MOMENTS, len(there))).round().astype(int)
+    moments = [there[place] for place in places]
     left = TRUTH + (NAME if len(chosen) > 1 else 0)
     width, height = left + CELL * len(moments), LINE * len(rows) * len(chosen)
     figure = new_figure(width + 2 * EDGE, HEAD + height + 2 * EDGE, placed=True)
@@ -119,11 +114,15 @@ def _draw(chosen: Sequence[tuple[Group, Run]], options: Options) -> "Figure":
         at = left + CELL * column
         axes.text(at, -0.08, f"after task {after}", fontsize=7, fontweight="bold")
         for number, (_, run) in enumerate(chosen):
-            tops = [LINE * (i * len(chosen) + number) for i in range(len(rows))]
-            _write_column(axes, at, tops, rows, run, after, options)
+            if after not in run.done:
+                continue
+            given = answers(run, after, options.root)
+            for i, row in enumerate(rows):
+                said, top = labels_of(given, int(row)), LINE * (i * len(chosen) + number)
+                _write(axes, at, top, said, given.hierarchy)
     axes.text(LINE, -0.08, "carries (from task)", fontsize=6, fontweight="bold")
-    for place, (text, colour) in enumerate(MARKS.items()):
-        axes.text(left + 0.62 * place, -0.25, text, fontsize=6, color=colour)
+    for place, (mark, (meaning, colour)) in enumerate(MARKS.items()):
+        axes.text(left + 0.62 * place, -0.25, f"{mark} {meaning}", fontsize=6, color=colour)
     axes.set(xlim=(-EDGE, width + EDGE), ylim=(height + EDGE, -HEAD - EDGE), aspect="auto")
     return figure
 
@@ -150,33 +149,14 @@ def _show(
             axes.plot([TRUTH, width], [y, y], color="#dddddd", linewidth=0.5)
 
 
-def _write_column(
-    axes: "Axes",
-    x: float,
-    tops: Sequence[float],
-    rows: Ints,
-    run: Run,
-    after: int,
-    options: Options,
+def _write(
+    axes: "Axes", x: float, top: float, said: list[tuple[str, str]] | None, tree: Hierarchy
 ) -> None:
-    """Write what a run says of each image after a task."""
-    if after not in run.done:
-        return
-    given = answers(run, after, options.root)
-    for top, row in zip(tops, rows, strict=True):
-        _write(axes, x, top, labels_of(given, int(row)), given.hierarchy)
-
-
-def _write(axes: "Axes", x: float, top: float, said: Labels | None, tree: Hierarchy) -> None:
     """Write an image's labels one below the other: right, wrong, missing."""
     if said is None:
         axes.text(x, top + LINE / 2, "not yet", fontsize=5.5, va="center", color="#aaaaaa")
         return
-    words = [
-        *((f"✓ {_short(tree, name)}", RIGHT) for name in said.right),
-        *((f"✗ {_short(tree, name)}", WRONG) for name in said.wrong),
-        *((f"– {_short(tree, name)}", MISSING) for name in said.missing),
-    ]
+    words = [(f"{mark} {_short(tree, name)}", MARKS[mark][1]) for mark, name in said]
     if len(words) > SHOWN:
         words = [*words[: SHOWN - 1], (f"   and {len(words) - SHOWN + 1} more", MISSING)]
     first = top + LINE / 2 - STEP * (len(words) - 1) / 2
@@ -189,18 +169,9 @@ def _short(tree: Hierarchy, name: str, longest: int = LONGEST) -> str:
     return title if len(title) <= longest else title[: longest - 1] + "…"
 
 
-def _moments(done: set[int], options: Options) -> list[int]:
-    """Return the moments to show: those chosen, else evenly spaced with the first and the last."""
-    there = sorted(done & set(options.tasks)) if options.tasks else sorted(done)
-    if not there:
-        raise DataError("no run with predictions has come to the chosen tasks")
-    places = np.linspace(0, len(there) - 1, min(MOMENTS, len(there))).round().astype(int)
-    return [there[place] for place in places]
-
-
 def _about(run: Run) -> str:
     return (
-        f"{run.benchmark}, order {run.order}, seed {run.seed}. ✓ right, ✗ wrong, – a label it "
+        f"{run.benchmark}, {run.which}. ✓ right, ✗ wrong, – a label it "
         "carries that is not given; in brackets the task in which a label arrives. The images "
         "are the first of classes spread over their arrival, not picked."
     )

@@ -1,6 +1,7 @@
 """The label river: how the images of one superclass are labelled after each task."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 from polarbear.base.arrays import Bools, Floats
 from polarbear.base.errors import DataError
 from polarbear.benchmark.stream import Stream
-from polarbear.report.figures.curves import label_outside
+from polarbear.report.figures.curves import count_tasks, label_outside
 from polarbear.report.figures.style import Drawing, new_panels
 from polarbear.report.options import Options, named_superclass
 from polarbear.report.read.answers import (
@@ -19,7 +20,7 @@ from polarbear.report.read.answers import (
     note_of_absent,
     stream_of,
 )
-from polarbear.report.read.groups import Group, Run, Runs
+from polarbear.report.read.groups import Run, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +44,6 @@ class River:
     ``above`` (tasks,) is the share that is given the superclass's label, whatever else.
     """
 
-    superclass: str
     tasks: tuple[int, ...]
     shares: Floats
     above: Floats
@@ -57,55 +57,59 @@ def label_river(run: Run, superclass: str, options: Options) -> River:
         raise DataError(f"{run.path} has not come to the task of {superclass!r}")
     given = (answers(run, after, options.root) for after in tasks)
     shares, above = zip(*(shares_of(one, superclass) for one in given), strict=True)
-    return River(superclass, tasks, np.stack(shares, axis=1), np.array(above))
+    return River(tasks, np.stack(shares, axis=1), np.array(above))
 
 
-def kinds_of(named: Bools, targets: Bools, family: Bools, root: int, to_come: Bools) -> Bools:
-    """Say which of KINDS each image's labels are: (len(KINDS), n), one kind an image.
+def kinds_of(predicted: Bools, targets: Bools, family: Bools, root: int, to_come: Bools) -> Bools:
+    """Say which of KINDS each image's labels are: (len(KINDS), n), one kind per image.
 
-    ``named`` and ``targets`` are (n, s); ``family`` (s,) marks the columns of the superclass,
+    ``predicted`` and ``targets`` are (n, s); ``family`` (s,) marks the columns of the superclass,
     ``root``, and of what is below it; ``to_come`` (n,) the images whose subclass has not arrived.
     A label from elsewhere outweighs a wrong sibling, and that whatever is right.
     """
-    wrong = named & ~targets
+    wrong = predicted & ~targets
     elsewhere = wrong[:, ~family].any(axis=1)
     sibling = ~elsewhere & wrong.any(axis=1)
     clean = ~elsewhere & ~sibling
-    above = named[:, root]
+    above = predicted[:, root]
     below = np.delete(family, root)
-    due, got = (np.delete(x, root, axis=1)[:, below] for x in (targets, targets & named))
+    due, got = (np.delete(x, root, axis=1)[:, below] for x in (targets, targets & predicted))
     whole = due.any(axis=1) & (got == due).all(axis=1)
-    nothing = ~named.any(axis=1)
-    return np.stack(
-        [
-            clean & above & whole & ~to_come,
-            clean & above & to_come,
-            clean & above & ~whole & ~to_come,
-            clean & ~above & ~nothing,
-            sibling,
-            elsewhere,
-            nothing,
-        ]
-    )
+    nothing = ~predicted.any(axis=1)
+    kinds = [
+        clean & above & whole & ~to_come,
+        clean & above & to_come,
+        clean & above & ~whole & ~to_come,
+        clean & ~above & ~nothing,
+    ]
+    return np.stack([*kinds, sibling, elsewhere, nothing])
 
 
 def river(runs: Runs, options: Options) -> list[Drawing]:
-    """Draw the label river of a superclass, a panel a method."""
+    """Draw the label river of a superclass, a panel per method."""
     chosen = comparable_runs(runs)
     stream = stream_of(chosen[0][1], options.root)
     superclass = chosen_superclass(stream, options)
-    found = [(group, run, label_river(run, superclass, options)) for group, run in chosen]
+    found = [(group, label_river(run, superclass, options)) for group, run in chosen]
     figure, grid = new_panels(len(found), 2 if len(found) < 5 else 3, 0.9, 1.75)
     panels: list[Axes] = list(grid.flat)
-    for axes, (group, _, one) in zip(panels, found, strict=False):
+    for axes, (group, one) in zip(panels, found, strict=False):
         _draw(axes, one, _arrivals(stream, superclass))
         axes.set_title(group.title, pad=11)
-    _frame(panels[0], stream, superclass)
+    panels[0].set_ylim(0, 1)
+    panels[0].set_xlim(stream.schedule.task_of[superclass], max(1, len(stream) - 1))
+    count_tasks(panels[0])
     label_outside(grid, "share of images")
-    figure.suptitle(f"test images of “{stream.hierarchy.title(superclass)}”", fontsize=8.5)
+    title = stream.hierarchy.title(superclass)
+    figure.suptitle(f"test images of “{title}”", fontsize=8.5)
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=4, columnspacing=1.2)
-    return [Drawing("river", _words(runs, chosen, superclass, stream), figure)]
+    words = (
+        f"How the test images of the superclass {title!r} are labelled after each task, "
+        f"{runs.benchmark}, {chosen[0][1].which}. Dotted: so many of its subclasses arrive. An "
+        "image with a label from elsewhere or a wrong sibling counts there, whatever else it has."
+    )
+    return [Drawing("river", words + note_of_absent(runs, chosen), figure)]
 
 
 def chosen_superclass(stream: Stream, options: Options) -> str:
@@ -129,20 +133,19 @@ def shares_of(given: Answers, superclass: str) -> tuple[Floats, float]:
     mine = tree.closure[given.view.leaf, number]
     seen = np.array([tree.index(name) for name in classes])
     to_come = ~np.isin(given.view.leaf[mine], seen)
-    named, targets = given.named[mine], given.view.targets[mine]
-    kinds = kinds_of(named, targets, tree.closure[seen, number], root, to_come)
-    return kinds.mean(axis=1), float(named[:, root].mean())
+    predicted, targets = given.predicted[mine], given.view.targets[mine]
+    kinds = kinds_of(predicted, targets, tree.closure[seen, number], root, to_come)
+    return kinds.mean(axis=1), float(predicted[:, root].mean())
 
 
 def _arrivals(stream: Stream, superclass: str) -> dict[int, int]:
     """Return how many of the superclass's classes arrive in each task."""
     tree, number = stream.hierarchy, stream.hierarchy.index(superclass)
-    tasks = [
+    return Counter(
         task
         for name, task in stream.schedule.task_of.items()
         if name != superclass and tree.closure[tree.index(name), number]
-    ]
-    return {task: tasks.count(task) for task in sorted(set(tasks))}
+    )
 
 
 def _draw(axes: "Axes", one: River, arrivals: Mapping[int, int]) -> None:
@@ -156,32 +159,7 @@ def _draw(axes: "Axes", one: River, arrivals: Mapping[int, int]) -> None:
     )
     axes.plot(tasks, above, color="black", label="given the superclass, whatever else")
     axes.grid(visible=False)
+    at_task = axes.get_xaxis_transform()
     for task, count in arrivals.items():
         axes.axvline(task, color="black", linewidth=0.6, linestyle=(0, (1, 2)))
-        axes.text(
-            task,
-            1.02,
-            str(count),
-            transform=axes.get_xaxis_transform(),
-            ha="center",
-            va="bottom",
-            fontsize=6.5,
-        )
-
-
-def _frame(axes: "Axes", stream: Stream, superclass: str) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_ylim(0, 1)
-    axes.set_xlim(stream.schedule.task_of[superclass], max(1, len(stream) - 1))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True))
-
-
-def _words(runs: Runs, chosen: Sequence[tuple[Group, Run]], superclass: str, stream: Stream) -> str:
-    run, title = chosen[0][1], stream.hierarchy.title(superclass)
-    return (
-        f"How the test images of the superclass {title!r} are labelled after each task, "
-        f"{runs.benchmark}, order {run.order}, seed {run.seed}. Dotted: so many of its subclasses "
-        "arrive. An image with a label from elsewhere or a wrong sibling counts there, whatever "
-        "else it has."
-    ) + note_of_absent(runs, chosen)
+        axes.text(task, 1.02, str(count), transform=at_task, ha="center", va="bottom", fontsize=6.5)

@@ -5,36 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polarbear.base.errors import DataError
+from polarbear.base.errors import DataError, counted
 from polarbear.methods.catalogue import title
-from polarbear.report.figures.curves import (
-    Series,
-    absent,
-    average,
-    caption,
-    course,
-    draw_curve,
-    draw_groups,
-    draw_paper,
-    label_outside,
-    legend_below,
-    legend_beside,
-    name_axes,
-    over_tasks,
-    own_images,
-    refuse_absent,
-    refuse_absent_by_task,
-)
-from polarbear.report.figures.style import (
-    COLOURS,
-    COLUMN,
-    MARKERS,
-    PAGE,
-    Drawing,
-    new_axes,
-    new_figure,
-    new_panels,
-)
+from polarbear.report.figures import curves, style
+from polarbear.report.figures.curves import Series, average, caption, own_images
+from polarbear.report.figures.style import COLOURS, Drawing
 from polarbear.report.options import Options, chosen_tasks
 from polarbear.report.read.answers import known_hierarchy
 from polarbear.report.read.groups import Group, Runs
@@ -53,7 +28,7 @@ def average_pw_js(runs: Runs, options: Options) -> list[Drawing]:
 
 def average_jaccard(runs: Runs, options: Options) -> list[Drawing]:
     """Draw the mean Jaccard similarity over all images seen so far, after each task."""
-    refuse_absent(runs, "jaccard")
+    curves.refuse_absent(runs, average("jaccard"), "the score 'jaccard'")
     words = caption(runs, "Average Jaccard similarity after each task")
     axes = ("after task $j$", "average Jaccard similarity")
     return _curves(runs, "average-jaccard", words, average("jaccard"), axes)
@@ -61,7 +36,7 @@ def average_jaccard(runs: Runs, options: Options) -> list[Drawing]:
 
 def per_task(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_jj: each task's images right after the task."""
-    refuse_absent_by_task(runs)
+    curves.refuse_absent(runs, own_images, "scores by task (R_jk)")
     words = caption(runs, "pw-JS on each task's images right after it")
     axes = ("task $j$", "pw-JS on the task's images  $R_{jj}$")
     return _curves(runs, "per-task", words, own_images, axes)
@@ -71,28 +46,26 @@ def _curves(
     runs: Runs, name: str, words: str, series: Series, named: tuple[str, str], paper: bool = False
 ) -> list[Drawing]:
     """Draw a curve per group in one pair of axes, the legend beside them."""
-    figure, axes = new_axes(PAGE * 0.8, 2.9)
-    draw_groups(axes, runs.groups, series)
-    theirs = paper and draw_paper(axes, runs)
-    over_tasks(axes, runs.tasks)
-    name_axes(axes, *named)
-    legend_beside(figure, axes)
+    figure = style.new_figure(style.PAGE * 0.8, 2.9)
+    axes = figure.add_subplot()
+    curves.draw_groups(axes, runs.groups, series)
+    theirs = paper and curves.draw_paper(axes, runs)
+    curves.name_axes(axes, *named)
+    curves.legend_beside(figure, axes)
     return [Drawing(name, words + (" Dashed: the paper's." if theirs else ""), figure)]
 
 
 def forgetting(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_jk of chosen tasks k over time."""
-    refuse_absent_by_task(runs)
+    curves.refuse_absent(runs, own_images, "scores by task (R_jk)")
     tasks = chosen_tasks(options, runs.tasks)
-    figure, grid = new_panels(len(tasks), 2, 0.6, 1.8)
-    panels: list[Axes] = list(grid.flat)
-    for axes, task in zip(panels, tasks, strict=False):
-        draw_groups(axes, runs.groups, course(task))
-        over_tasks(axes, runs.tasks)
+    figure, grid = style.new_panels(len(tasks), 2, 0.6, 1.8)
+    for axes, task in zip(grid.flat, tasks, strict=False):
+        curves.draw_groups(axes, runs.groups, curves.course(task))
         axes.set_title(f"images of task $k$ = {task}", parse_math=True)
-    panels[0].set_ylim(0, 1.02)
-    label_outside(grid, "pw-JS  $R_{jk}$")
-    legend_below(figure, panels)
+    grid[0, 0].set_ylim(0, 1.02)
+    curves.label_outside(grid, "pw-JS  $R_{jk}$")
+    curves.legend_below(figure, grid.flat)
     words = caption(runs, "Chosen tasks' images over time") + (
         " A fall is not only forgetting: images get more labels as their subclasses arrive."
     )
@@ -102,18 +75,16 @@ def forgetting(runs: Runs, options: Options) -> list[Drawing]:
 def questions(runs: Runs, options: Options) -> list[Drawing]:
     """Draw implication, sibling error and late recall after each task."""
     every = [(name, score, words) for name, score, words in shown_scores() if words.panel]
-    asked = [one for one in every if not absent(runs, one[0])]
+    asked = [one for one in every if not curves.absent(runs, average(one[0]))]
     if not asked:
-        refuse_absent(runs, every[0][0])
-    figure, grid = new_panels(len(asked), len(asked), 0.0, 2.6)
-    panels: list[Axes] = list(grid.flat)
-    for axes, (name, _, words) in zip(panels, asked, strict=True):
-        draw_groups(axes, runs.groups, average(name))
-        over_tasks(axes, runs.tasks)
+        raise DataError(f"no run has the score {every[0][0]!r}")
+    figure, grid = style.new_panels(len(asked), len(asked), 0.0, 2.6)
+    for axes, (name, _, words) in zip(grid.flat, asked, strict=True):
+        curves.draw_groups(axes, runs.groups, average(name))
         axes.set_title(words.panel, fontsize=7.5)
-    panels[0].set_ylim(-0.02, 1.04)
-    label_outside(grid, "share")
-    legend_below(figure, panels)
+    grid[0, 0].set_ylim(-0.02, 1.04)
+    curves.label_outside(grid, "share")
+    curves.legend_below(figure, grid.flat)
     low = ", ".join(score.title for _, score, _ in asked if score.better == "low")
     rest = f" Low is good for {low}, high for the others."
     return [Drawing("questions", caption(runs, "The paper's questions as numbers") + rest, figure)]
@@ -121,13 +92,22 @@ def questions(runs: Runs, options: Options) -> list[Drawing]:
 
 def memory(runs: Runs, options: Options) -> list[Drawing]:
     """Draw the effect of the memory's size, where a method was run with several."""
-    families = _memory_families(runs)
+    by_method: dict[str, list[Group]] = {}
+    for group in runs.groups:
+        if "memory_per_class" in group.settings:
+            by_method.setdefault(group.method, []).append(group)
+    families = [groups for groups in by_method.values() if len(groups) > 1]
     if not families:
         raise DataError("it needs runs of one method with different memory_per_class")
-    figure = new_figure(PAGE, 0.2 + 2.5 * len(families))
+    figure = style.new_figure(style.PAGE, 0.2 + 2.5 * len(families))
     grid = figure.subplots(len(families), 2, squeeze=False, width_ratios=(3, 2))
     for (left, right), groups in zip(grid, families, strict=True):
-        _memory_courses(left, groups)
+        curves.draw_groups(
+            left, groups, average("pw_jaccard"), lambda g: f"{_size(g)} ({counted(g.count, 'run')})"
+        )
+        left.set_title(title(groups[0].method))
+        curves.name_axes(left, "after task $j$", "average pw-JS  $R_j$")
+        left.legend(title="images kept per class", alignment="left")
         _memory_ends(right, groups)
     return [Drawing("memory", caption(runs, "Effect of the memory's size"), figure)]
 
@@ -145,7 +125,8 @@ def hierarchy(runs: Runs, options: Options) -> list[Drawing]:
     many = len(names) > 40
     # The bars keep their height, however long the longest name below them is.
     height = 1.7 + (0.055 if many else 0.065) * max(map(len, titles))
-    figure, axes = new_axes(min(max(COLUMN, 1.2 + 0.19 * len(names)), 11.0), height)
+    figure = style.new_figure(min(max(style.COLUMN, 1.2 + 0.19 * len(names)), 11.0), height)
+    axes = figure.add_subplot()
     bars = axes.bar(range(len(names)), [count[name] for name in names], color=COLOURS[0])
     axes.bar_label(bars, fontsize=5 if many else 6.5, padding=1, color="#444444")
     axes.set_xticks(range(len(names)), titles, rotation=90)
@@ -156,27 +137,6 @@ def hierarchy(runs: Runs, options: Options) -> list[Drawing]:
     axes.set_ylabel("subclasses")
     words = f"Subclasses of each of the {len(names)} superclasses of {runs.benchmark}."
     return [Drawing("hierarchy", words, figure)]
-
-
-def _memory_families(runs: Runs) -> list[list[Group]]:
-    """Return the groups of each method that differ in their memory, the smallest first."""
-    families: dict[str, list[Group]] = {}
-    for group in runs.groups:
-        if "memory_per_class" in group.settings:
-            families.setdefault(group.method, []).append(group)
-    return [groups for groups in families.values() if len(groups) > 1]
-
-
-def _memory_courses(axes: "Axes", groups: Sequence[Group]) -> None:
-    for i, group in enumerate(groups):
-        mean, std = group.mean("pw_jaccard"), group.std("pw_jaccard")
-        runs = f"{group.count} run{'s' if group.count > 1 else ''}"
-        name = f"{_size(group)} ({runs})"
-        draw_curve(axes, mean, std, name, COLOURS[i % 10], MARKERS[i % len(MARKERS)])
-    over_tasks(axes, groups[0].tasks)
-    axes.set_title(title(groups[0].method))
-    name_axes(axes, "after task $j$", "average pw-JS  $R_j$")
-    axes.legend(title="images kept a class", alignment="left")
 
 
 def _memory_ends(axes: "Axes", groups: Sequence[Group]) -> None:
@@ -190,7 +150,7 @@ def _memory_ends(axes: "Axes", groups: Sequence[Group]) -> None:
     axes.set_xticks(places, [_size(group) for group in groups])
     axes.set_xlim(-0.5, len(groups) - 0.5)
     axes.set_ylim(0, 1.15 * max(ends + spread))
-    name_axes(axes, "images kept a class", f"$R_{{{last}}}$, after task {last}")
+    curves.name_axes(axes, "images kept per class", f"$R_{{{last}}}$, after task {last}")
 
 
 def _size(group: Group) -> str:

@@ -1,10 +1,9 @@
 """How every figure looks: colours that colour-blind readers can tell apart, sizes for print."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,36 +40,34 @@ DOTS_PER_INCH = 200
 CRISP = 512
 LARGEST = 9000
 
-STYLE: Mapping[str, Any] = MappingProxyType(
-    {
-        "font.size": 8,
-        "axes.titlesize": 8.5,
-        "axes.labelsize": 8,
-        "xtick.labelsize": 7,
-        "ytick.labelsize": 7,
-        "legend.fontsize": 7,
-        "legend.title_fontsize": 7,
-        "legend.frameon": False,
-        "lines.linewidth": 1.4,
-        "lines.markersize": 3.6,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.linewidth": 0.7,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": "#dddddd",
-        "grid.linewidth": 0.5,
-        "xtick.major.width": 0.7,
-        "ytick.major.width": 0.7,
-        # A class may be called $\\frac{$: only what asks for mathematics has any.
-        "text.parse_math": False,
-        # Letters stay letters: small files, text that can be searched and edited.
-        "pdf.fonttype": 42,
-        "svg.fonttype": "none",
-        # The same runs give the same bytes.
-        "svg.hashsalt": "polarbear",
-    }
-)
+STYLE: Mapping[str, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.title_fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 3.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    # A class may be called $\\frac{$: only what asks for mathematics has any.
+    "text.parse_math": False,
+    # Letters stay letters: small files, text that can be searched and edited.
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    # The same runs give the same bytes.
+    "svg.hashsalt": "polarbear",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,14 +79,12 @@ class Drawing:
     figure: "Figure" = field(repr=False)
 
 
-def colours(groups: Sequence[Group]) -> dict[str, str]:
-    """Return each group a colour by name; the first ten differ."""
-    return {group.name: COLOURS[i % len(COLOURS)] for i, group in enumerate(groups)}
-
-
-def markers(groups: Sequence[Group]) -> dict[str, str]:
-    """Return each group a marker by name; colour and marker together differ for ninety groups."""
-    return {group.name: MARKERS[i % len(MARKERS)] for i, group in enumerate(groups)}
+def looks(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
+    """Return each group's colour and marker by its name; together they differ for ninety groups."""
+    return {
+        group.name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)])
+        for i, group in enumerate(groups)
+    }
 
 
 @contextmanager
@@ -114,7 +109,7 @@ def new_figure(width: float, height: float, *, placed: bool = False) -> "Figure"
 
 
 def show_pixels(axes: "Axes", pixels: np.ndarray, crisp: int = CRISP, **how: Any) -> None:
-    """Show an array a cell a colour, (h, w, 3 or 4), whatever the format's resolution.
+    """Show an array of colours, a cell each, (h, w, 3 or 4), whatever the format's resolution.
 
     Vector formats would sample it at 72 points an inch: fewer than a matrix of 115 labels has.
     Cells are made of many equal pixels instead, which are then embedded as they are.
@@ -124,12 +119,6 @@ def show_pixels(axes: "Axes", pixels: np.ndarray, crisp: int = CRISP, **how: Any
     large = pixels.repeat(times, axis=0).repeat(times, axis=1)
     cells = (-0.5, wide - 0.5, high - 0.5, -0.5)
     axes.imshow(large, **{"extent": cells, "interpolation": "none", **how})
-
-
-def new_axes(width: float, height: float) -> "tuple[Figure, Axes]":
-    """Return a figure with one pair of axes."""
-    figure = new_figure(width, height)
-    return figure, figure.add_subplot()
 
 
 def new_panels(count: int, columns: int, rest: float, each: float) -> "tuple[Figure, np.ndarray]":
@@ -159,43 +148,29 @@ def save(drawing: Drawing, folder: Path, formats: Sequence[str]) -> list[Path]:
             drawing.figure.draw_without_rendering()
             drawing.figure.set_layout_engine("none")
         for file, one in zip(files, formats, strict=True):
-            _WRITERS[one](drawing.figure, file)
+            _write(drawing.figure, file, one)
     return files
 
 
-# Each canvas is asked itself: savefig would place everything once more. No dates go into the
-# files, so that the same runs give the same bytes.
+def _write(figure: "Figure", file: Path, form: str) -> None:
+    """Write one file by its own canvas: savefig would place everything once more.
 
+    No dates go into the files, so that the same runs give the same bytes.
+    """
+    from matplotlib.backends import backend_agg, backend_pdf, backend_svg
 
-def _write_pdf(figure: "Figure", file: Path) -> None:
-    from matplotlib.backends.backend_pdf import FigureCanvasPdf
-
-    figure.set_dpi(72)
-    canvas: Any = FigureCanvasPdf(figure)
-    canvas.print_pdf(file, metadata={"CreationDate": None})
-
-
-def _write_svg(figure: "Figure", file: Path) -> None:
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    figure.set_dpi(72)
-    canvas: Any = FigureCanvasSVG(figure)
-    canvas.print_svg(file, metadata={"Date": None})
-
-
-def _write_png(figure: "Figure", file: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    figure.set_dpi(min(DOTS_PER_INCH, LARGEST / max(figure.get_size_inches())))
-    canvas: Any = FigureCanvasAgg(figure)
-    canvas.print_png(file)
-
-
-_WRITERS: Mapping[str, Callable[["Figure", Path], None]] = {
-    "pdf": _write_pdf,
-    "svg": _write_svg,
-    "png": _write_png,
-}
+    sharp = min(DOTS_PER_INCH, LARGEST / max(figure.get_size_inches()))
+    figure.set_dpi(sharp if form == "png" else 72)
+    canvas: Any
+    if form == "pdf":
+        canvas = backend_pdf.FigureCanvasPdf(figure)
+        canvas.print_pdf(file, metadata={"CreationDate": None})
+    elif form == "svg":
+        canvas = backend_svg.FigureCanvasSVG(figure)
+        canvas.print_svg(file, metadata={"Date": None})
+    else:
+        canvas = backend_agg.FigureCanvasAgg(figure)
+        canvas.print_png(file)
 
 
 def _matplotlib() -> Any:

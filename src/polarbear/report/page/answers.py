@@ -6,16 +6,14 @@ methods have predictions for.
 
 import logging
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 from zlib import compress
 
 import numpy as np
 
 from polarbear.base.arrays import Floats, Ints
-from polarbear.base.errors import DataError, PolarbearError
+from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Stream
 from polarbear.report.figures.river import KINDS, shares_of
 from polarbear.report.page.images import pick_rows, picture_data
@@ -29,7 +27,7 @@ log = logging.getLogger("polarbear")
 BUDGET = 2_000_000
 
 Root = str | Path | None
-#: A packed confusion matrix a task, None where there is none.
+#: A packed confusion matrix per task, None where there is none.
 Packed = list[str | None]
 
 
@@ -45,33 +43,37 @@ def answer_data(runs: Runs, *, images: bool = True, root: Root = None) -> dict[s
     own = [chosen.get(name) for name in runs.names]
     methods = [_of_run(run, stream, rows, root) if run else None for run in own]
     pictures = picture_data(stream, rows) if images else {"missing": "they were not asked for"}
-    return _about(stream, rows) | _matrices(stream, methods) | {"pictures": pictures}
-
-
-def _about(stream: Stream, rows: Ints) -> dict[str, Any]:
-    return {
+    last = stream.test(len(stream) - 1)
+    leaf = last.leaf[np.searchsorted(last.rows, rows)]
+    tree, place = stream.hierarchy, {name: i for i, name in enumerate(stream.classes)}
+    about = {
         "order": stream.order,
-        "classes": _classes(stream),
+        "classes": [
+            {
+                "name": tree.title(name),
+                "up": place.get(tree.parent(name) or "", -1),
+                "task": stream.schedule.task_of[name],
+            }
+            for name in stream.classes
+        ],
         "seen": [len(stream.schedule.seen(after)) for after in range(len(stream))],
         "superclasses": _superclasses(stream),
         "river": [{"name": name, "colour": colour} for name, colour in KINDS.items()],
-        "photos": _photos(stream, rows),
+        # Each picked image's true labels, as places in the order of arrival.
+        "photos": [np.flatnonzero(labels).tolist() for labels in last.label_table[leaf]],
     }
+    return about | _matrices(stream, methods) | {"pictures": pictures}
 
 
 def _matrices(stream: Stream, methods: list[dict[str, Any] | None]) -> dict[str, Any]:
     """Return the methods and the truth with as many confusion matrices as fit."""
     targets = [stream.test(after).targets for after in range(len(stream))]
     truth: Packed = [_packed(confusion_rates(right, right)) for right in targets]
-    there = [method for method in methods if method]
-    kept = _within_budget([truth, *(method["confusion"] for method in there)])
-    for method in there:
-        method["confusion"] = _only(kept, method["confusion"])
-    return {"kept": sorted(kept), "truth": _only(kept, truth), "methods": methods}
-
-
-def _only(kept: set[int], packed: Packed) -> Packed:
-    return [text if after in kept else None for after, text in enumerate(packed)]
+    every = [truth, *(method["confusion"] for method in methods if method)]
+    kept = _within_budget(every)
+    for packed in every:
+        packed[:] = [text if after in kept else None for after, text in enumerate(packed)]
+    return {"kept": sorted(kept), "truth": truth, "methods": methods}
 
 
 def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
@@ -79,22 +81,19 @@ def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
     parts: dict[str, list[Any]] = {
         name: [None] * len(stream) for name in ("confusion", "river", "labels")
     }
-    for given in _readable(run, root):
-        rates, seen = confusion_rates(given.named, given.view.targets), len(given.view.classes)
-        parts["confusion"][given.after] = _packed(rates)
-        parts["river"][given.after] = [
-            _shares(given, place) if place < seen else None for place in _superclasses(stream)
-        ]
-        parts["labels"][given.after] = _labels(given, rows)
-    return {"seed": run.seed, **parts}
-
-
-def _readable(run: Run, root: Root) -> Iterator[Answers]:
     for after in run.done:
         try:
-            yield answers(run, after, root)
-        except (DataError, OSError, KeyError, ValueError, BadZipFile) as error:
+            given = answers(run, after, root)
+        except (PolarbearError, OSError) as error:
             log.warning("%s: predictions after task %d left out: %s", run.path, after, error)
+            continue
+        rates, seen = confusion_rates(given.predicted, given.view.targets), len(given.view.classes)
+        parts["confusion"][after] = _packed(rates)
+        parts["river"][after] = [
+            _shares(given, place) if place < seen else None for place in _superclasses(stream)
+        ]
+        parts["labels"][after] = _labels(given, rows)
+    return {"seed": run.seed, **parts}
 
 
 def _packed(rates: Floats) -> str:
@@ -113,18 +112,6 @@ def _within_budget(packed: list[Packed]) -> set[int]:
         step *= 2
 
 
-def _classes(stream: Stream) -> list[dict[str, Any]]:
-    hierarchy, place = stream.hierarchy, {name: i for i, name in enumerate(stream.classes)}
-    return [
-        {
-            "name": hierarchy.title(name),
-            "up": place.get(hierarchy.parent(name) or "", -1),
-            "task": stream.schedule.task_of[name],
-        }
-        for name in stream.classes
-    ]
-
-
 def _superclasses(stream: Stream) -> list[int]:
     """Return the places of the classes with others below them."""
     inner = set(stream.hierarchy.superclasses)
@@ -141,17 +128,10 @@ def _shares(given: Answers, place: int) -> list[int] | None:
 
 
 def _labels(given: Answers, rows: Ints) -> list[list[int] | None]:
-    """Return the labels named on each picked image, None while it is not asked about."""
+    """Return the labels predicted on each picked image, None while it is not asked about."""
     place = np.searchsorted(given.view.rows, rows)
     there = np.isin(rows, given.view.rows)
     return [
-        np.flatnonzero(given.named[i]).tolist() if asked else None
+        np.flatnonzero(given.predicted[i]).tolist() if asked else None
         for i, asked in zip(place, there, strict=True)
     ]
-
-
-def _photos(stream: Stream, rows: Ints) -> list[list[int]]:
-    """Return each picked image's true labels, as places in the order of arrival."""
-    view = stream.test(len(stream) - 1)
-    leaf = view.leaf[np.searchsorted(view.rows, rows)]
-    return [np.flatnonzero(labels).tolist() for labels in view.label_table[leaf]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,21 +13,14 @@ from polarbear.methods.catalogue import is_bound
 from polarbear.report.figures.style import COLOURS
 from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.paper import paper_results
-from polarbear.score.catalogue import (
-    Better,
-    ImageScore,
-    PairScore,
-    headline,
-    image_scores,
-    in_order,
-    shown_scores,
-)
+from polarbear.score import catalogue
+from polarbear.score.catalogue import Better, PairScore, image_scores
 from polarbear.score.record import BY_TASK
 from polarbear.score.relations import LEVELS
 from polarbear.score.table import ScoreTable
 
 
-class Shown(NamedTuple):
+class Offered(NamedTuple):
     """A score as the page offers it: ``short`` heads a column, ``about`` explains it."""
 
     id: str
@@ -37,24 +31,21 @@ class Shown(NamedTuple):
     better: Better = "high"
 
 
-class Question(NamedTuple):
-    """What the paper asks, in a sentence, and the score that answers it."""
-
-    question: str
-    metric: str
-
-
 #: What follows from R_jk, with the questions it answers.
-DERIVED = (
-    Question("Can it still learn the newest task?", "pw_jaccard@new"),
-    Question("How much of earlier tasks is lost?", "forgetting"),
-)
-FORGETTING = Shown(
+DERIVED = {
+    "pw_jaccard@new": "Can it still learn the newest task?",
+    "forgetting": "How much of earlier tasks is lost?",
+}
+FORGETTING = Offered(
     *("forgetting", "By task", "forgetting (pw-JS)", "forgetting"),
     "mean fall of R_jk from its best; images gain labels over time, so not all is forgetting",
     "low",
 )
-
+#: Scores of one task's images: how their names end, on what, their sign and what they tell.
+OF_A_TASK = (
+    ("new", "the newest task, R_jj", " R_jj", "what was just learnt"),
+    ("k", "one task’s images, R_jk", " R_jk", "what is kept of a chosen task"),
+)
 LEVEL_WORDS = {
     "": ("All labels", "", ", over all test images of the tasks so far"),
     "/superclass": ("Superclasses alone", " (superclasses)", ", counting superclass labels alone"),
@@ -68,8 +59,8 @@ def score_data(runs: Runs) -> dict[str, Any]:
         replace(group, runs=tuple(_with_derived(run, runs.split) for run in group.runs))
         for group in runs.groups
     ]
-    shown = _shown(groups)
-    known = {one.id for one in shown}
+    offered = _offered(groups)
+    known = {one.id for one in offered}
     return {
         "benchmark": runs.benchmark,
         "split": runs.split,
@@ -77,48 +68,50 @@ def score_data(runs: Runs) -> dict[str, Any]:
         "runs": runs.count,
         "last": runs.last,
         "colours": COLOURS,
-        "metrics": [one._asdict() for one in shown],
-        "headline": [name for name in (*headline(), FORGETTING.id) if name in known],
-        "questions": [one._asdict() for one in _questions() if one.metric in known],
-        "methods": [_method(group, shown) for group in groups],
+        "metrics": [one._asdict() for one in offered],
+        "headline": [name for name in (*catalogue.headline(), FORGETTING.id) if name in known],
+        "questions": [
+            {"question": asked, "metric": name}
+            for name, asked in _questions().items()
+            if name in known
+        ],
+        "methods": [_method(group, offered) for group in groups],
     }
 
 
-def _method(group: Group, shown: Iterable[Shown]) -> dict[str, Any]:
-    scores = [one.id for one in shown if not one.id.endswith("@k")]
-    paper = paper_results(group.benchmark).get(group.method)
+def _method(group: Group, offered: Iterable[Offered]) -> dict[str, Any]:
+    scores = [one.id for one in offered if not one.id.endswith("@k")]
     # Of a method in several settings, the paper's curve is beside the one it used, or none.
-    as_published = paper if not group.settings else None
+    paper = None if group.settings else paper_results(group.benchmark).get(group.method)
     return {
         "name": group.title,
         "bound": is_bound(group.method),
         "runs": group.count,
         "finished": sum(run.finished for run in group.runs),
-        "orders": _listed(run.order for run in group.runs),
-        "seeds": _listed(run.seed for run in group.runs),
-        "scores": {name: _series(group, name) for name in scores},
-        "by_task": {name: _table(group, name) for name in BY_TASK},
-        "paper": None if as_published is None else rounded(as_published.mean),
+        "orders": sorted({run.order for run in group.runs if run.order is not None}),
+        "seeds": sorted({run.seed for run in group.runs if run.seed is not None}),
+        "scores": {
+            name: _numbers(group.mean(name), group.std(name), group.counts(name)) for name in scores
+        },
+        "by_task": {
+            name: _numbers(
+                group.by_task_mean(name), group.by_task_std(name), group.counts(f"{name}@new")
+            )
+            for name in BY_TASK
+        },
+        "paper": None if paper is None else rounded(paper.mean),
     }
 
 
-def _series(group: Group, name: str) -> dict[str, Any]:
-    return {
-        "mean": rounded(group.mean(name)),
-        "std": rounded(group.std(name)),
-        "n": list(group.counts(name)),
-    }
+def _numbers(mean: Floats, std: Floats, counts: tuple[int, ...]) -> dict[str, Any]:
+    """Return a score after each task, (T,) each; of R_jk, (T, T), the lower triangle."""
 
+    def rows(values: Floats) -> list[Any]:
+        if values.ndim == 1:
+            return rounded(values)
+        return [rounded(row[: after + 1]) for after, row in enumerate(values)]
 
-def _table(group: Group, name: str) -> dict[str, Any]:
-    def rows(table: Floats) -> list[Any]:
-        return [rounded(row[: after + 1]) for after, row in enumerate(table)]
-
-    return {
-        "mean": rows(group.by_task_mean(name)),
-        "std": rows(group.by_task_std(name)),
-        "n": list(group.counts(f"{name}@new")),
-    }
+    return {"mean": rows(mean), "std": rows(std), "n": list(counts)}
 
 
 def _with_derived(run: Run, split: str) -> Run:
@@ -129,52 +122,44 @@ def _with_derived(run: Run, split: str) -> Run:
     return replace(run, scores={**run.scores, **derived, "forgetting": forgetting})
 
 
-def _shown(groups: list[Group]) -> list[Shown]:
+def _offered(groups: list[Group]) -> list[Offered]:
     """Return the scores that any group has, known ones first."""
     names = dict.fromkeys(name for group in groups for name in group.score_names)
     there = {n for n in names if any(not np.isnan(group.mean(n)).all() for group in groups)}
     known = [one for one in _known() if one.id.replace("@k", "@new") in there]
     others = [n for n in names if n in there and n not in {one.id for one in known}]
-    return known + [Shown(n, "Others", n, n, "as the runs name it") for n in others]
+    return known + [Offered(n, "Others", n, n, "as the runs name it") for n in others]
 
 
-def _questions() -> list[Question]:
+def _questions() -> dict[str, str]:
     """Return what the page asks: of all labels and levels, of tasks, of pairs of labels."""
-    asked = [(score, Question(words.question, name)) for name, score, words in shown_scores()]
-    images = [one for score, one in asked if one.question and isinstance(score, ImageScore)]
-    pairs = [one for score, one in asked if one.question and isinstance(score, PairScore)]
-    return [*images, *DERIVED, *pairs]
+    images: dict[str, str] = {}
+    pairs: dict[str, str] = {}
+    for name, score, words in catalogue.shown_scores():
+        if words.question:
+            (pairs if isinstance(score, PairScore) else images)[name] = words.question
+    return images | DERIVED | pairs
 
 
-def _known() -> list[Shown]:
-    levels = [_at_level(score, level) for level in LEVELS for score in image_scores()]
+def _known() -> list[Offered]:
+    levels = []
+    for level, score in product(LEVELS, image_scores()):
+        part, suffix, where = LEVEL_WORDS[level]
+        title = (score.title or score.name) + suffix
+        name, about = score.name + level, score.about + where
+        levels.append(Offered(name, part, title, title, about, score.better))
     pairs = [
-        Shown(one.name, "The paper’s questions", title, title, one.about, one.better)
-        for one in in_order()
+        Offered(one.name, "The paper’s questions", title, title, one.about, one.better)
+        for one in catalogue.in_order()
         if isinstance(one, PairScore) and (title := one.title or one.name)
     ]
-    by_task = [one for score in image_scores() if score.name in BY_TASK for one in _of_task(score)]
+    by_task = [
+        Offered(f"{score.name}@{what}", "By task", f"{score.title} on {on}", score.title + r, about)
+        for score in image_scores()
+        if score.name in BY_TASK
+        for what, on, r, about in OF_A_TASK
+    ]
     return [*levels, *pairs, FORGETTING, *by_task]
-
-
-def _at_level(score: ImageScore, level: str) -> Shown:
-    part, suffix, where = LEVEL_WORDS[level]
-    title = (score.title or score.name) + suffix
-    return Shown(score.name + level, part, title, title, score.about + where, score.better)
-
-
-def _of_task(score: ImageScore) -> tuple[Shown, Shown]:
-    name, title = score.name, score.title
-    newest = f"{title} on the newest task, R_jj"
-    chosen = f"{title} on one task’s images, R_jk"
-    return (
-        Shown(f"{name}@new", "By task", newest, f"{title} R_jj", "what was just learnt"),
-        Shown(f"{name}@k", "By task", chosen, f"{title} R_jk", "what is kept of a chosen task"),
-    )
-
-
-def _listed(values: Iterable[int | None]) -> list[int]:
-    return sorted({value for value in values if value is not None})
 
 
 def rounded(values: ArrayLike) -> list[float | None]:

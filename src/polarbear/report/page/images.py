@@ -10,7 +10,6 @@ import numpy as np
 
 from polarbear.base.arrays import Ints, Pixels
 from polarbear.base.errors import PolarbearError, install_line
-from polarbear.benchmark.source import Images
 from polarbear.benchmark.stream import Stream
 
 log = logging.getLogger("polarbear")
@@ -47,7 +46,10 @@ def picture_data(stream: Stream, rows: Ints) -> dict[str, Any]:
     except ImportError:
         return {"missing": f"pictures need Pillow: {install_line('report')}"}
     try:
-        tiles = _tiles(stream.images("test"), rows.tolist())
+        # Only one image at a time is here in full.
+        images = stream.images("test")
+        size = min(LARGEST, *np.asarray(images[int(rows[0])]).shape[:2])
+        tiles = [_tile(np.asarray(images[row]), size) for row in rows.tolist()]
     except (PolarbearError, OSError, MemoryError) as error:
         log.warning("the page has no pictures: %s", error)
         return {"missing": str(error)}
@@ -60,13 +62,6 @@ def picture_data(stream: Stream, rows: Ints) -> dict[str, Any]:
     sheet.save(file, kind, quality=85, optimize=True)
     address = f"data:image/{kind};base64,{b64encode(file.getvalue()).decode()}"
     return {"sheet": address, "columns": COLUMNS, "lines": lines}
-
-
-def _tiles(images: Images, rows: list[int]) -> list[Pixels]:
-    """Return small squares of all images, of which only one at a time is here in full."""
-    first = np.asarray(images[rows[0]])
-    side = min(LARGEST, *first.shape[:2])
-    return [_tile(first, side), *(_tile(np.asarray(images[row]), side) for row in rows[1:])]
 
 
 def _tile(image: Pixels, side: int) -> Pixels:

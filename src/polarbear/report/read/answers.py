@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from zipfile import BadZipFile, is_zipfile
+from zipfile import is_zipfile
 
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import DataError, UnknownNameError
@@ -17,16 +17,14 @@ from polarbear.report.read.groups import Group, Run, Runs
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Labels named (n, s) for the test images ``view`` after a task, of the seen classes.
+    """Labels predicted (n, s) for the test images ``view`` after a task, of the seen classes.
 
     ``view.targets`` (n, s) is the truth; columns are ``view.classes``, in order of arrival.
     """
 
-    run: Run
-    after: int
     stream: Stream
     view: View
-    named: Bools
+    predicted: Bools
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -48,17 +46,18 @@ def answers(run: Run, after: int, root: str | Path | None = None) -> Answers:
     ``root`` is the folder with the data (default: where the run found them). A run without
     predictions, or data that are not here, is a ``DataError`` that says what is missing.
     """
-    named = _predictions(run, after)
-    if named is None:
+    predicted = run.predictions(after)
+    if predicted is None:
         raise DataError(f"{run.path} has no predictions after task {after}")
     stream = stream_of(run, root)
     view = stream.test(run.moment(after))
-    if named.shape != (len(view), len(view.classes)):
+    if predicted.shape != (len(view), len(view.classes)):
         raise DataError(
-            f"{run.path}: the predictions after task {after} are {named.shape}, but the data here "
-            f"have {len(view)} images of {len(view.classes)} classes: give --root of the run's data"
+            f"{run.path}: the predictions after task {after} are {predicted.shape}, but the data "
+            f"here have {len(view)} images of {len(view.classes)} classes: give --root of the "
+            "run's data"
         )
-    return Answers(run, after, stream, view, named)
+    return Answers(stream, view, predicted)
 
 
 def comparable_runs(runs: Runs, *, damaged: bool = False) -> list[tuple[Group, Run]]:
@@ -111,16 +110,6 @@ def _stream(benchmark: str, classes: tuple[tuple[str, ...], ...], root: str | No
     if classes in published:
         return load(benchmark, published[classes], root)
     return load(benchmark, root=root, schedule=Schedule.of(classes))
-
-
-def _predictions(run: Run, after: int) -> Bools | None:
-    try:
-        return run.predictions(after)
-    except (OSError, EOFError, BadZipFile, KeyError, ValueError) as error:
-        # NumPy's own words recommend to unpickle what is no array.
-        raise DataError(
-            f"{run.path}: the predictions after task {after} are damaged ({type(error).__name__})"
-        ) from error
 
 
 def _files(run: Run) -> list[Path]:

@@ -39,7 +39,12 @@ def _split(runs: list[Run]) -> list[Group]:
     parts: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run, settings in zip(runs, given, strict=True):
         own = {key: settings[key] for key in differing if key in settings}
-        parts.setdefault(_name(run.method, own), (own, []))[1].append(run)
+        # Without a total memory, the memory per class says it all; most schedules have no steps.
+        silent = {"memory_total"} if own.get("memory_total") is None else set()
+        if own.get("schedule", "steps") != "steps":
+            silent |= {"rate_steps", "rate_factor"}
+        told = [in_words(k, v) for k, v in own.items() if k not in silent]
+        parts.setdefault(", ".join([run.method, *told]), (own, []))[1].append(run)
     ordered = sorted(parts.items(), key=lambda part: [_rank(v) for v in part[1][0].values()])
     return [_group(name, own, members) for name, (own, members) in ordered]
 
@@ -76,15 +81,6 @@ def _differing(given: list[dict[str, Any]]) -> list[str]:
     # What an oracle predicts is never shown without saying so.
     oracle = {"decision"} if any(str(s.get("decision")).endswith(ORACLE) for s in given) else set()
     return [key for key in keys if len(written[key]) > 1 or key in absent | oracle]
-
-
-def _name(method: str, own: Mapping[str, Any]) -> str:
-    # Without a total memory, the memory a class says it all; other schedules have no such steps.
-    silent = {"memory_total"} if own.get("memory_total") is None else set()
-    if own.get("schedule", "steps") != "steps":
-        silent |= {"rate_steps", "rate_factor"}
-    told = {k: v for k, v in own.items() if k not in silent}
-    return "".join([method, *(f", {in_words(key, value)}" for key, value in told.items())])
 
 
 def in_words(key: str, value: Any) -> str:

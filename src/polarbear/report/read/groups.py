@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from polarbear.base.arrays import Bools, Floats
+from polarbear.base.arrays import Bools, Floats, frozen
 from polarbear.base.errors import DataError, unknown_name
 from polarbear.base.names import readable
 from polarbear.methods.catalogue import title
@@ -62,11 +62,17 @@ class Run:
         for name, scores in (*self.scores.items(), *self.by_task.items()):
             if np.any(np.abs(scores) > LARGEST):
                 raise DataError(f"{self.path} is damaged: it has infinite scores {name!r}")
+            frozen(scores)
 
     @property
     def tasks(self) -> int:
         """Number of tasks of the benchmark."""
         return len(self.scores["pw_jaccard"])
+
+    @property
+    def which(self) -> str:
+        """The class order and seed, in words."""
+        return f"order {self.order}, seed {self.seed}"
 
     @property
     def done(self) -> tuple[int, ...]:
@@ -109,7 +115,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        """Name for people: ``ER``, ``ER, memory 50``."""
+        """Name for people: ``ER``, ``ER, memory 50``; an oracle's says so."""
         if self.alike:
             return readable(self.name, 400)
         return title(self.method) + readable(self.name.removeprefix(self.method), 400)
@@ -138,19 +144,16 @@ class Group:
 
     def by_task_mean(self, score: str = "pw_jaccard") -> Floats:
         """Return the mean of R_jk: after task j (row) on the images of task k (column): (T, T)."""
-        return _mean(self._stack_by_task(score))
+        return _mean(self._stack(score, by_task=True))
 
     def by_task_std(self, score: str = "pw_jaccard") -> Floats:
         """Return the standard deviation of R_jk: (T, T)."""
-        return _std(self._stack_by_task(score))
+        return _std(self._stack(score, by_task=True))
 
-    def _stack(self, score: str) -> Floats:
-        absent = np.full(self.tasks, np.nan)
-        return np.stack([run.scores.get(score, absent) for run in self.runs])
-
-    def _stack_by_task(self, score: str) -> Floats:
-        absent = np.full((self.tasks, self.tasks), np.nan)
-        return np.stack([run.by_task.get(score, absent) for run in self.runs])
+    def _stack(self, score: str, *, by_task: bool = False) -> Floats:
+        absent = np.full((self.tasks, self.tasks) if by_task else self.tasks, np.nan)
+        given = [run.by_task if by_task else run.scores for run in self.runs]
+        return np.stack([scores.get(score, absent) for scores in given])
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,10 +188,9 @@ class Runs:
 
     def group(self, name: str) -> Group:
         """Return a group by its name."""
-        for group in self.groups:
-            if name == group.name:
-                return group
-        raise unknown_name("group of runs", name, self.names)
+        if name not in self.names:
+            raise unknown_name("group of runs", name, self.names)
+        return self.groups[self.names.index(name)]
 
 
 def _count(stack: Floats) -> Floats:

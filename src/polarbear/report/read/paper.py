@@ -33,19 +33,13 @@ def paper_results(benchmark: str) -> dict[str, Published]:
     with file.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     tasks = 1 + max(int(row["task"]) for row in rows)
-    return {name: _published(name, rows, tasks) for name in METHODS if _rows_of(name, rows)}
-
-
-def _rows_of(method: str, rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    def plain(name: str) -> str:
-        return name.replace("-", "").replace(" ", "").lower()
-
-    return [row for row in rows if plain(row["method"]) == plain(method)]
-
-
-def _published(method: str, rows: list[dict[str, str]], tasks: int) -> Published:
-    mean, std = np.full(tasks, np.nan), np.full(tasks, np.nan)
-    for row in _rows_of(method, rows):
-        mean[int(row["task"])] = float(row["pw_js_mean"])
-        std[int(row["task"])] = float(row["pw_js_std"])
-    return Published(method, frozen(mean), frozen(std))
+    found = {}
+    for method in METHODS:
+        mean, std = np.full(tasks, np.nan), np.full(tasks, np.nan)
+        for row in rows:
+            if row["method"].replace("-", "").replace(" ", "").lower() == method.replace("-", ""):
+                task = int(row["task"])
+                mean[task], std[task] = float(row["pw_js_mean"]), float(row["pw_js_std"])
+        if not np.isnan(mean).all():
+            found[method] = Published(method, frozen(mean), frozen(std))
+    return found

@@ -1,13 +1,12 @@
 """Read one result summary: a small JSON file with the scores of one finished run."""
 
 import json
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from polarbear.base.arrays import Floats, frozen
+from polarbear.base.arrays import Floats
 from polarbear.base.errors import DataError, PolarbearError
 from polarbear.named.registry import find
 from polarbear.report.read.groups import Run
@@ -28,11 +27,19 @@ def read_summary(file: Path, split: str) -> Run:
     if not isinstance(content, dict) or not isinstance(content.get("r"), list):
         raise DataError(f"{file} is no result summary: it has no list 'r' of scores R_j")
     tasks = some_tasks(len(content["r"]))
-    scores, by_task = empty(tasks, ("pw_jaccard",))
+    scores = {"pw_jaccard": np.full(tasks, np.nan)}
+    by_task = {name: np.full((tasks, tasks), np.nan) for name in BY_TASK}
     if content.get(R_KEYS[split]) is not None:
         scores["pw_jaccard"] = _array(content[R_KEYS[split]], (tasks,))
     if split == "test":
-        scores |= _other_scores(content, tasks)
+        # Other scores stand beside ``r`` or together under ``scores``.
+        given = {**content, **(content.get("scores") or {})}
+        names = {name: name for name in score_names()} | {"r_top1": "pw_jaccard/top1"}
+        scores |= {
+            name: _array(given[key], (tasks,))
+            for key, name in names.items()
+            if isinstance(given.get(key), list)
+        }
         if content.get("r_jk") is not None:
             by_task["pw_jaccard"] = _array(content["r_jk"], (tasks, tasks))
     return Run(
@@ -41,8 +48,8 @@ def read_summary(file: Path, split: str) -> Run:
         benchmark_id(content.get("benchmark", file.parent.parent.name)),
         content.get("order"),
         content.get("seed"),
-        frozen_all(scores),
-        frozen_all(by_task),
+        scores,
+        by_task,
         settings_in_words(content.get("settings", {}), content),
         finished=True,
     )
@@ -54,17 +61,6 @@ def settings_in_words(settings: Mapping[str, Any], written: Mapping[str, Any]) -
     if not isinstance(rule, str):
         return settings
     return {**settings, "decision": rule_in_words(rule, written.get("oracle_rule") is True)}
-
-
-def _other_scores(content: Mapping[str, Any], tasks: int) -> dict[str, Floats]:
-    """Return the scores that stand beside ``r`` or together under ``scores``."""
-    given = {**content, **(content.get("scores") or {})}
-    names = {name: name for name in score_names()} | {"r_top1": "pw_jaccard/top1"}
-    return {
-        name: _array(given[key], (tasks,))
-        for key, name in names.items()
-        if isinstance(given.get(key), list)
-    }
 
 
 def _array(values: Any, shape: tuple[int, ...]) -> Floats:
@@ -82,17 +78,6 @@ def some_tasks(number: int) -> int:
     if number > MOST_TASKS:
         raise DataError(f"{number} tasks are too many: at most {MOST_TASKS} can be reported on")
     return number
-
-
-def empty(tasks: int, names: Iterable[str]) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Return scores (T,) and tables by task (T, T) in which everything is still missing."""
-    scores = {name: np.full(tasks, np.nan) for name in names}
-    return scores, {name: np.full((tasks, tasks), np.nan) for name in BY_TASK}
-
-
-def frozen_all(arrays: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return the arrays, made read-only."""
-    return {name: frozen(array) for name, array in arrays.items()}
 
 
 def benchmark_id(name: str) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from polarbear.base.errors import DataError, PolarbearError, unknown_name
 from polarbear.base.guarded import undamaged
 from polarbear.base.names import one_line
@@ -19,8 +21,6 @@ from polarbear.report.read.grouping import group_runs
 from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.result_files import (
     benchmark_id,
-    empty,
-    frozen_all,
     read_summary,
     settings_in_words,
     some_tasks,
@@ -105,8 +105,8 @@ def read_run(path: Path, split: str = "test") -> Run:
             benchmark_id(settings["benchmark"]),
             settings.get("order"),
             settings.get("seed"),
-            frozen_all(table.scores),
-            frozen_all(table.by_task),
+            table.scores,
+            table.by_task,
             settings_in_words(settings, manifest),
             classes,
             manifest.get("root"),
@@ -135,11 +135,10 @@ def _one_benchmark(runs: list[Run]) -> str:
 def _stretched(run: Run, tasks: int) -> Run:
     """Return a run with the benchmark's number of tasks; joint training stands at the last."""
     joint = run.tasks == 1
-    begin = tasks - 1 if joint else 0
-    scores, by_task = empty(tasks, run.scores)
-    for name, values in run.scores.items():
-        scores[name][begin : begin + run.tasks] = values
-    for name, table in run.by_task.items():
-        if not joint:
-            by_task[name][: run.tasks, : run.tasks] = table
-    return replace(run, scores=frozen_all(scores), by_task=frozen_all(by_task), joint=joint)
+    more = tasks - run.tasks
+    around = (more, 0) if joint else (0, more)
+    scores = {n: np.pad(r, around, constant_values=np.nan) for n, r in run.scores.items()}
+    by_task = {n: np.pad(r, (0, more), constant_values=np.nan) for n, r in run.by_task.items()}
+    if joint:  # of no task alone
+        by_task = {name: np.full((tasks, tasks), np.nan) for name in run.by_task}
+    return replace(run, scores=scores, by_task=by_task, joint=joint)

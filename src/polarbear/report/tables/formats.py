@@ -3,32 +3,65 @@
 import csv
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
+from string import Template
 
 from polarbear.base.names import one_line
 
 #: Characters that mean something in LaTeX, and how to write them.
-LATEX = MappingProxyType(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        **{sign: "\\" + sign for sign in "&%$#_{}"},
-        "±": r"$\pm$",
-        "÷": r"$\div$",
-        "–": "--",
-        # Without a font's help, these print as other signs.
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-    }
-)
+LATEX: Mapping[str, str] = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+    "±": r"$\pm$",
+    "÷": r"$\div$",
+    "–": "--",
+    # Without a font's help, these print as other signs.
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+}
 
 #: Lines that a table on one page may have.
 PAGE_OF_LINES = 50
+#: A floating table that is at most as wide as the text.
+ON_A_PAGE = r"""% needs the packages booktabs and graphicx
+\begin{table}
+\centering
+$caption
+$label
+\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
+\begin{tabular}{$columns}
+\toprule
+$head
+\midrule
+$lines
+\bottomrule
+\end{tabular}}
+\end{table}
+"""
+#: A table that goes on over pages, its head on each; small, as it cannot be scaled.
+OVER_PAGES = r"""% needs the packages booktabs and longtable
+\begingroup\scriptsize\setlength{\tabcolsep}{3pt}
+\begin{longtable}{$columns}
+$caption $label \\
+\toprule
+$head
+\midrule
+\endfirsthead
+\toprule
+$head
+\midrule
+\endhead
+\bottomrule
+\endfoot
+$lines
+\end{longtable}
+\endgroup
+"""
 
 
 @dataclass(frozen=True)
@@ -66,9 +99,10 @@ class Table:
         head = _latex_line(map(latex_text, self.head))
         columns = "l" + "r" * (len(self.head) - 1)
         caption, label = rf"\caption{{{latex_text(self.caption)}}}", rf"\label{{tab:{self.name}}}"
-        if len(lines) > PAGE_OF_LINES:
-            return "\n".join(_over_pages(columns, caption, label, head, lines))
-        return "\n".join(_on_a_page(columns, caption, label, head, lines))
+        form = OVER_PAGES if len(lines) > PAGE_OF_LINES else ON_A_PAGE
+        return Template(form).substitute(
+            columns=columns, caption=caption, label=label, head=head, lines="\n".join(lines)
+        )
 
     def csv(self) -> str:
         """Return the table's numbers in full, one a line where there are several in a cell."""
@@ -77,44 +111,6 @@ class Table:
         lines = ([_no_formula(cell) for cell in line] for line in self.records or cells)
         csv.writer(out, lineterminator="\n").writerows(lines)
         return out.getvalue()
-
-
-def _on_a_page(columns: str, caption: str, label: str, head: str, lines: list[str]) -> list[str]:
-    """Return a floating table that is at most as wide as the text."""
-    return [
-        "% needs the packages booktabs and graphicx",
-        r"\begin{table}",
-        r"\centering",
-        caption,
-        label,
-        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        head,
-        r"\midrule",
-        *lines,
-        r"\bottomrule",
-        r"\end{tabular}}",
-        r"\end{table}",
-        "",
-    ]
-
-
-def _over_pages(columns: str, caption: str, label: str, head: str, lines: list[str]) -> list[str]:
-    """Return a table that goes on over pages, its head on each; small, as it cannot be scaled."""
-    return [
-        "% needs the packages booktabs and longtable",
-        r"\begingroup\scriptsize\setlength{\tabcolsep}{3pt}",
-        rf"\begin{{longtable}}{{{columns}}}",
-        rf"{caption} {label} \\",
-        *(r"\toprule", head, r"\midrule", r"\endfirsthead"),
-        *(r"\toprule", head, r"\midrule", r"\endhead"),
-        *(r"\bottomrule", r"\endfoot"),
-        *lines,
-        r"\end{longtable}",
-        r"\endgroup",
-        "",
-    ]
 
 
 def latex_text(text: str) -> str:

@@ -7,20 +7,20 @@ image (joint, incremental joint, ER-infinite) are bounds: they stand last and ar
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from polarbear.base.arrays import Floats
 from polarbear.methods.catalogue import is_bound, title
-from polarbear.report.figures.curves import average, caption, own_images
+from polarbear.report.figures.curves import Series, average, caption, own_images
 from polarbear.report.read.groups import Group, Runs
-from polarbear.report.read.paper import paper_results
+from polarbear.report.read.paper import Published, paper_results
 from polarbear.report.tables.formats import Cell, Table
 from polarbear.score.catalogue import headline
 
-Series = Callable[[Group], tuple[Floats, Floats]]
 Pair = tuple[float, float]
+Records = tuple[tuple[object, ...], ...]
 
 RULE = (
     "Bold: the best mean and those less than one of its standard deviations away; bounds (complete "
@@ -42,7 +42,7 @@ def result_tables(runs: Runs, *, paper: bool = False) -> list[Table]:
 
 
 def by_task(runs: Runs, name: str, what: str, series: Series) -> Table:
-    """Return a score after each task, a column a method, as ``mean (std)``."""
+    """Return a score after each task, a column per method, as ``mean (std)``."""
     groups = _bounds_last(g for g in runs.groups if not np.isnan(series(g)[0]).all())
     numbers = [series(group) for group in groups]
     rows = []
@@ -51,9 +51,8 @@ def by_task(runs: Runs, name: str, what: str, series: Series) -> Table:
         if not all(math.isnan(mean) for mean, _ in pairs):
             rows.append((Cell(str(task)), *cells(pairs, _compared(groups))))
     head = ("task", *(group.title for group in groups))
-    return Table(
-        name, f"{caption(runs, what)} {RULE}", head, tuple(rows), _records(groups, numbers)
-    )
+    words = f"{caption(runs, what)} {RULE}"
+    return Table(name, words, head, tuple(rows), _records(groups, series))
 
 
 def beside_paper(runs: Runs) -> Table | None:
@@ -62,38 +61,23 @@ def beside_paper(runs: Runs) -> Table | None:
     groups = [group for group in runs.groups if group.method in published]
     if not groups:
         return None
-    rows = []
-    for task in range(runs.tasks):
-        row = [Cell(str(task))]
-        for group in groups:
-            ours = (float(group.mean("pw_jaccard")[task]), float(group.std("pw_jaccard")[task]))
-            one = published[group.method]
-            theirs = (float(one.mean[task]), float(one.std[task]))
-            row += [Cell(mean_std(*ours)), Cell(mean_std(*theirs))]
-        rows.append(tuple(row))
-    pairs = [(group.title, f"{title(group.method)}, paper") for group in groups]
-    words = f"{caption(runs, 'Average pw-JS after each task')} Beside ours, the paper's."
-    head = ("task", *(name for pair in pairs for name in pair))
-    return Table("results-beside-paper", words, head, tuple(rows), _records_beside(groups))
-
-
-def _records_beside(groups: Sequence[Group]) -> tuple[tuple[object, ...], ...]:
-    """Return a line a task and method: our numbers in full, the paper's as it prints them."""
-    lines: list[tuple[object, ...]] = [
-        ("task", "method", "mean", "std", "runs", "paper mean", "paper std")
-    ]
+    ours, head = average("pw_jaccard"), ["task"]
+    columns: list[tuple[Floats, Floats]] = []
     for group in groups:
-        mean, std, counts = group.mean("pw_jaccard"), group.std("pw_jaccard"), group.counts()
-        theirs = paper_results(group.benchmark)[group.method]
-        for task in range(group.tasks):
-            pair = [full(float(x[task])) for x in (mean, std)]
-            beside = [full(float(x[task])) for x in (theirs.mean, theirs.std)]
-            lines.append((task, group.name, *pair, counts[task], *beside))
-    return tuple(lines)
+        theirs = published[group.method]
+        columns += [ours(group), (theirs.mean, theirs.std)]
+        head += [group.title, f"{title(group.method)}, paper"]
+    rows = [
+        (Cell(str(task)), *(Cell(mean_std(mean[task], std[task])) for mean, std in columns))
+        for task in range(runs.tasks)
+    ]
+    words = f"{caption(runs, 'Average pw-JS after each task')} Beside ours, the paper's."
+    records = _records(groups, ours, published)
+    return Table("results-beside-paper", words, tuple(head), tuple(rows), records)
 
 
 def last_scores(runs: Runs) -> Table:
-    """Return every score after the last task that all groups have come to, a line a method."""
+    """Return every score after the last task that all groups have come to, a line per method."""
     last, groups, scores = runs.last, _bounds_last(runs.groups), headline()
     pairs = {
         name: [(float(g.mean(name)[last]), float(g.std(name)[last])) for g in groups]
@@ -167,12 +151,19 @@ def _compared(groups: Sequence[Group]) -> list[int]:
 
 
 def _records(
-    groups: Sequence[Group], numbers: Sequence[tuple[Floats, Floats]]
-) -> tuple[tuple[object, ...], ...]:
-    """Return a line a task and method, as the paper's own files have them."""
-    lines: list[tuple[object, ...]] = [("task", "method", "mean", "std", "runs")]
-    for group, (mean, std) in zip(groups, numbers, strict=True):
-        counts = group.counts()
-        for task in np.flatnonzero(~np.isnan(mean)):
-            lines.append((int(task), group.name, full(mean[task]), full(std[task]), counts[task]))
+    groups: Sequence[Group], series: Series, published: Mapping[str, Published] | None = None
+) -> Records:
+    """Return a line per task and method, as the paper's own files have them.
+
+    Beside our numbers in full, those of ``published`` are as the paper prints them.
+    """
+    head = ("task", "method", "mean", "std", "runs")
+    lines: list[tuple[object, ...]] = [(*head, "paper mean", "paper std") if published else head]
+    for group in groups:
+        (mean, std), counts = series(group), group.counts()
+        paper = published[group.method] if published else None
+        for task in range(group.tasks) if paper else np.flatnonzero(~np.isnan(mean)).tolist():
+            beside = (full(paper.mean[task]), full(paper.std[task])) if paper else ()
+            ours = (full(mean[task]), full(std[task]), counts[task])
+            lines.append((task, group.name, *ours, *beside))
     return tuple(lines)

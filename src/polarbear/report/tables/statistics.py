@@ -1,5 +1,7 @@
 """Tables of what a benchmark holds, as in the paper's appendix: splits, classes, tasks."""
 
+from dataclasses import astuple
+
 from polarbear.base.errors import DataError
 from polarbear.benchmark.counts import Statistics, schedule_statistics, stream_statistics
 from polarbear.named.registry import find, nominal_stream
@@ -8,11 +10,30 @@ from polarbear.report.read.answers import known_hierarchy, stream_of
 from polarbear.report.read.groups import Runs
 from polarbear.report.tables.formats import Cell, Table
 
+IMAGES = ("train", "in-task validation", "post-task validation", "test")
+
 
 def statistics_tables(runs: Runs, options: Options) -> list[Table]:
     """Return a benchmark's statistics in the class order of the first run."""
-    count = statistics_of(runs, options)
-    return [*_splits(count), _classes(count), _class_sizes(count), _tasks(count)]
+    return benchmark_tables(statistics_of(runs, options))
+
+
+def benchmark_tables(count: Statistics) -> list[Table]:
+    """Return tables of all that was counted: images of each split, classes, each class, tasks."""
+    tables = []
+    if count.splits is not None:
+        words = (
+            f"Images of each split of {count.name}. With duplicates, an image that serves a "
+            "superclass and later its subclass counts twice."
+        )
+        twice = ("train, with duplicates", "in-task validation, with duplicates")
+        row = _row(count.name, *astuple(count.splits))
+        tables.append(Table("statistics-splits", words, ("data set", *twice, *IMAGES), (row,)))
+    kinds = ("subclasses (under superclasses)", "subclasses (with no superclass)", "total")
+    head = ("data set", "superclasses", *kinds)
+    row = _row(count.name, *astuple(count.classes))
+    tables.append(Table("statistics-classes", f"Classes of {count.name}.", head, (row,)))
+    return [*tables, _class_sizes(count), _tasks(count)]
 
 
 def statistics_of(runs: Runs, options: Options) -> Statistics:
@@ -34,91 +55,28 @@ def statistics_of(runs: Runs, options: Options) -> Statistics:
         return schedule_statistics(tree, schedule, name=benchmark.id, order=order)
 
 
-def _splits(count: Statistics) -> list[Table]:
-    if count.splits is None:
-        return []
-    one = count.splits
-    head = (
-        "data set",
-        "train, with duplicates",
-        "in-task validation, with duplicates",
-        "train",
-        "in-task validation",
-        "post-task validation",
-        "test",
-    )
-    numbers = (
-        one.train_with_duplicates,
-        one.valid_with_duplicates,
-        one.train,
-        one.valid,
-        one.post_valid,
-        one.test,
-    )
-    words = (
-        f"Images of each split of {count.name}. With duplicates, an image that serves a superclass "
-        "and later its subclass counts twice."
-    )
-    return [Table("statistics-splits", words, head, (_row(count.name, *numbers),))]
-
-
-def _classes(count: Statistics) -> Table:
-    one = count.classes
-    head = (
-        "data set",
-        "superclasses",
-        "subclasses (under superclasses)",
-        "subclasses (with no superclass)",
-        "total",
-    )
-    row = _row(count.name, one.superclasses, one.subclasses, one.alone, one.total)
-    return Table("statistics-classes", f"Classes of {count.name}.", head, (row,))
-
-
 def _class_sizes(count: Statistics) -> Table:
     """Return every class with its images, the superclasses' before their subclasses'."""
     title = {size.name: size.title for size in count.class_sizes}
-    rows = tuple(
-        _row(
-            size.title,
-            "–" if size.superclass is None else title.get(size.superclass, size.superclass),
-            size.subclasses or "–",
-            size.task,
-            size.train,
-            size.valid,
-        )
-        for size in count.class_sizes
-    )
-    head = ("class", "superclass", "subclasses", "task", "train", "in-task validation")
+    rows = []
+    for size in count.class_sizes:
+        above = None if size.superclass is None else title.get(size.superclass, size.superclass)
+        below = size.subclasses or None
+        rows.append(_row(size.title, above, below, size.task, size.train, size.valid))
+    head = ("class", "superclass", "subclasses", "task", *IMAGES[:2])
     words = f"Classes of {count.name} in their order of arrival (order {count.order})."
-    return Table("statistics-class-sizes", words, head, rows)
+    return Table("statistics-class-sizes", words, head, tuple(rows))
 
 
 def _tasks(count: Statistics) -> Table:
-    rows = tuple(
-        _row(
-            str(task.index),
-            task.superclasses,
-            len(task.classes),
-            task.seen,
-            task.train,
-            task.valid,
-            task.post_valid,
-            task.test,
-        )
-        for task in count.tasks
-    )
-    head = (
-        "task",
-        "superclasses",
-        "classes",
-        "classes so far",
-        "train",
-        "in-task validation",
-        "post-task validation",
-        "test",
-    )
-    return Table("statistics-tasks", f"Tasks of {count.name}, order {count.order}.", head, rows)
+    rows = []
+    for task in count.tasks:
+        classes = (task.superclasses, len(task.classes), task.seen)
+        images = (task.train, task.valid, task.post_valid, task.test)
+        rows.append(_row(str(task.index), *classes, *images))
+    head = ("task", "superclasses", "classes", "classes so far", *IMAGES)
+    words = f"Tasks of {count.name}, order {count.order}."
+    return Table("statistics-tasks", words, head, tuple(rows))
 
 
 def _row(name: str, *values: int | str | None) -> tuple[Cell, ...]:

@@ -21,7 +21,7 @@ async function drawConfusion() {
 
 function confusionPanel(who, task) {
   const title = who === "truth" ? "Ground truth" : METHODS[who].name;
-  const about = who === "truth" ? "what a perfect learner names" : `order ${ANSWERS.order ?? "of its own"}, seed ${ANSWERS.methods[who]?.seed ?? "?"}, 1 run`;
+  const about = who === "truth" ? "what a perfect learner predicts" : `order ${ANSWERS.order ?? "of its own"}, seed ${ANSWERS.methods[who]?.seed ?? "?"}, 1 run`;
   const heading = el("h3", {}, `${title} `, el("span", { class: "soft" }, about));
   if (!matrices.has(`${who}/${task}`)) {
     return el("div", {}, heading, notice(`${title} has no predictions after task ${task} in this class order.`));
@@ -29,7 +29,7 @@ function confusionPanel(who, task) {
   const canvas = el("canvas", {
     tabindex: 0, role: "img", "data-who": who, "data-key": who,
     "aria-label": `Confusion matrix, ${title}, after task ${task}. Arrow keys move from cell to cell.`,
-    onpointermove: pointAt, onpointerdown: startDrag, onkeydown: steer, ondblclick: (event) => zoomAt(event, 0.5),
+    onpointermove: pointAt, onpointerdown: startDrag, onkeydown: steer, ondblclick: (event) => zoomBy(0.5, placeOf(event)),
     onfocus: () => { cursor.on = true; paintAll(); },
     onpointerleave: (event) => { if (leaves(event)) { cursor.on = false; paintAll(); } },
   });
@@ -99,8 +99,6 @@ function wheel(event) {
   zoomBy(event.deltaY > 0 ? 1.2 : 1 / 1.2, placeOf(event));
 }
 
-const zoomAt = (event, factor) => zoomBy(factor, placeOf(event));
-
 function startDrag(event) {
   pointAt(event);
   const canvas = event.currentTarget, from = { x: zoom.x, y: zoom.y, clientX: event.clientX, clientY: event.clientY };
@@ -137,7 +135,7 @@ function steer(event) {
 
 function setUpConfusion() {
   byId("confusion-about").replaceChildren(
-    "Rows are true labels, columns the labels a method names; a cell is the share of the row’s images that get the " +
+    "Rows are true labels, columns the labels a method predicts; a cell is the share of the row’s images that get the " +
     "column’s label. By arrival, left of the diagonal are older labels on newer classes, as a superclass should be, and " +
     `right of it newer labels on older classes; by superclass, siblings stand together. ${ofOneOrder()}`);
   byId("zoom-in").addEventListener("click", () => zoomBy(0.5));

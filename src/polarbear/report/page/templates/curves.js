@@ -149,9 +149,9 @@ function describeCurves(chosen, courses) {
   byId("metric-about").replaceChildren(`${about[0].toUpperCase()}${about.slice(1)}. ${BETTER[better]}`);
   const most = courses.map((course) => Math.max(0, ...course.n));
   const single = most.every((count) => count <= 1);
-  const counts = new Set(most).size === 1 ? `${plural(most[0], "run")} a method`
+  const counts = new Set(most).size === 1 ? `${plural(most[0], "run")} per method`
     : `runs: ${chosen.map((method, i) => `${METHODS[method].name} ${most[i]}`).join(", ")}`;
   byId("curve-foot").replaceChildren(
-    single ? "One run a method at most, so there is no spread to show."
+    single ? "One run per method at most, so there is no spread to show."
       : `Bands: mean ± one standard deviation over runs (class orders and seeds); ${counts}.`);
 }

@@ -11,18 +11,18 @@ const FILTERS = {
 };
 const VERDICTS = [
   ["all right", "var(--right)"], ["partly right", "color-mix(in srgb, var(--right) 45%, var(--faint))"],
-  ["wrong", "var(--wrong)"], ["nothing named", "var(--line)"], ["not asked yet", "transparent"],
+  ["wrong", "var(--wrong)"], ["nothing predicted", "var(--line)"], ["not asked yet", "transparent"],
 ];
 
 const labelsOf = (method, task, photo) => ANSWERS.methods[method]?.labels[task]?.[photo] ?? null;
 /** An image's true labels among the classes that have arrived. */
 const truthOf = (photo, task) => ANSWERS.photos[photo].filter((place) => ANSWERS.classes[place].task <= task);
 
-function verdict(named, truth) {
-  if (named === null || !truth.length) return 4;
-  if (!named.length) return 3;
-  if (named.join() === truth.join()) return 0;
-  return named.some((place) => truth.includes(place)) ? 1 : 2;
+function verdict(predicted, truth) {
+  if (predicted === null || !truth.length) return 4;
+  if (!predicted.length) return 3;
+  if (predicted.join() === truth.join()) return 0;
+  return predicted.some((place) => truth.includes(place)) ? 1 : 2;
 }
 
 function fits(photo) {
@@ -65,23 +65,23 @@ function picture(photo) {
 }
 
 function answer(method, photo, truth) {
-  const named = labelsOf(method, state.after, photo);
+  const predicted = labelsOf(method, state.after, photo);
   return el("div", { class: "answer", "data-method": METHODS[method].name },
-    el("h4", {}, `${METHODS[method].name} names`),
-    el("div", { class: "labels" }, ...answerLabels(named, truth)), strip(method, photo));
+    el("h4", {}, `${METHODS[method].name} predicts`),
+    el("div", { class: "labels" }, ...answerLabels(predicted, truth)), strip(method, photo));
 }
 
-function answerLabels(named, truth) {
-  if (named === null || !truth.length) return [el("span", { class: "soft" }, "not asked yet")];
+function answerLabels(predicted, truth) {
+  if (predicted === null || !truth.length) return [el("span", { class: "soft" }, "not asked yet")];
   const label = (kind, mark, place) => el("span", { class: `label ${kind}` }, `${mark} ${ANSWERS.classes[place].name}`);
-  const right = named.filter((place) => truth.includes(place)).map((place) => label("right", "✓", place));
-  const wrong = named.filter((place) => !truth.includes(place));
-  const missing = truth.filter((place) => !named.includes(place)).map((place) => label("missing", "misses", place));
+  const right = predicted.filter((place) => truth.includes(place)).map((place) => label("right", "✓", place));
+  const wrong = predicted.filter((place) => !truth.includes(place));
+  const missing = truth.filter((place) => !predicted.includes(place)).map((place) => label("missing", "misses", place));
   const more = wrong.length > 6 ? [el("span", { class: "label wrong", title: wrong.slice(6).map((place) => ANSWERS.classes[place].name).join(", ") }, `✗ ${wrong.length - 6} more`)] : [];
   return [...right, ...wrong.slice(0, 6).map((place) => label("wrong", "✗", place)), ...more, ...missing];
 }
 
-/** A cell a task, coloured by how right the labels are; the chosen task is framed. */
+/** A cell per task, coloured by how right the labels are; the chosen task is framed. */
 function strip(method, photo) {
   const verdicts = Array.from({ length: TASKS }, (_, task) => verdict(labelsOf(method, task, photo), truthOf(photo, task)));
   const said = verdicts.map((which, task) => `task ${task} ${VERDICTS[which][0]}`).join(", ");
@@ -95,18 +95,18 @@ function strip(method, photo) {
 }
 
 function stripTip(event, method, photo, task, which) {
-  const named = labelsOf(method, task, photo) ?? [];
+  const predicted = labelsOf(method, task, photo) ?? [];
   showTip(event, el("b", {}, `${METHODS[method].name} after task ${task}: ${VERDICTS[which][0]}`),
-    named.length && which !== 4 ? el("div", {}, named.slice(0, 12).map((place) => ANSWERS.classes[place].name).join(", ")) : "");
+    predicted.length && which !== 4 ? el("div", {}, predicted.slice(0, 12).map((place) => ANSWERS.classes[place].name).join(", ")) : "");
 }
 
-const ofOneOrder = () => `Class order ${ANSWERS.order ?? "of its own"}, one run a method.`;
+const ofOneOrder = () => `Class order ${ANSWERS.order ?? "of its own"}, one run per method.`;
 
 function setUpGallery() {
   const missing = ANSWERS.pictures.missing;
   byId("gallery-about").replaceChildren(
-    "Test images, always the same, with the labels each of the two methods gives them. The strip has a cell a task: " +
-    `point at it to read what was named then. ${ofOneOrder()}`, missing ? ` There are no pictures: ${missing}.` : "");
+    "Test images, always the same, with the labels each of the two methods gives them. The strip has a cell per task: " +
+    `point at it to read what was predicted then. ${ofOneOrder()}`, missing ? ` There are no pictures: ${missing}.` : "");
   if (ANSWERS.pictures.sheet) document.documentElement.style.setProperty("--sheet", `url(${ANSWERS.pictures.sheet})`);
   options(byId("gallery-filter"), Object.entries(FILTERS).map(([key, [text]]) => [key, text]), "all");
   options(byId("gallery-class"), [["-1", "every class"], ...ANSWERS.superclasses.map((place) => [String(place), ANSWERS.classes[place].name])], "-1");

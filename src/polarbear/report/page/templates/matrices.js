@@ -42,10 +42,9 @@ function arrange(task) {
   return { classes, parts };
 }
 
-const packedOf = (who, task) => (who === "truth" ? ANSWERS.truth : ANSWERS.methods[who]?.confusion)?.[task];
-
 async function matrixOf(who, task) {
-  const key = `${who}/${task}`, text = packedOf(who, task);
+  const key = `${who}/${task}`, packed = who === "truth" ? ANSWERS.truth : ANSWERS.methods[who]?.confusion;
+  const text = packed?.[task];
   if (text && !matrices.has(key)) matrices.set(key, await unpacked(text));
   return matrices.get(key);
 }
@@ -70,7 +69,7 @@ function paint(canvas) {
   if (cell >= 26) paintRates(pen, canvas.dataset.who, task, size, cell);
 }
 
-/** The whole matrix, a pixel a cell, kept until the colours change. */
+/** The whole matrix, a pixel per cell, kept until the colours change. */
 function pictureOf(who, task, size) {
   const key = `${who}/${task}/${theme()}/${state.arranged}`;
   if (!matrices.has(key)) {
@@ -135,7 +134,7 @@ function paintAxes(pen) {
   pen.font = "10.5px system-ui, sans-serif";
   pen.textAlign = "right";
   pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--soft");
-  pen.fillText("named →", GUTTER - 8, GUTTER - 24);
+  pen.fillText("predicted →", GUTTER - 8, GUTTER - 24);
   pen.fillText("true ↓", GUTTER - 8, GUTTER - 9);
 }
 
@@ -188,6 +187,6 @@ function describeCell() {
     const rate = matrices.get(`${who}/${task}`)?.[across * size + down];
     return `${who === "truth" ? "truth" : METHODS[who].name} ${isNumber(rate) ? percent(rate / 255) : "–"}`;
   });
-  out.replaceChildren("Of the images that are ", el("b", {}, row.name), ` (task ${row.task}), named `,
+  out.replaceChildren("Of the images that are ", el("b", {}, row.name), ` (task ${row.task}), predicted `,
     el("b", {}, column.name), ` (task ${column.task}): `, el("b", {}, rates.join(" · ")));
 }

@@ -103,7 +103,6 @@ function setUpTheme() {
 
 /** Parts that need predictions are drawn, or say why they are not here. */
 function setUpAnswers() {
-  const parts = ["confusion", "river", "gallery"];
   if (!ANSWERS.missing) {
     setUpConfusion();
     if (ANSWERS.superclasses.length) setUpRiver();
@@ -111,15 +110,9 @@ function setUpAnswers() {
     setUpGallery();
     return;
   }
-  for (const part of parts) {
+  for (const part of ["confusion", "river", "gallery"]) {
     byId(`${part}-part`).replaceChildren(notice(`This part needs the predictions of a run and its data: ${ANSWERS.missing}.`));
   }
-}
-
-function hideTipElsewhere() {
-  addEventListener("scroll", hideTip, { passive: true });
-  addEventListener("pointerdown", hideTip, { capture: true });
-  addEventListener("keydown", hideTip);
 }
 
 function redrawOnResize() {
@@ -144,5 +137,7 @@ view(["left", "right", "after", "heatMetric"], drawHeat);
 setUpAnswers();
 drawRuns();
 redrawOnResize();
-hideTipElsewhere();
+addEventListener("scroll", hideTip, { passive: true });
+addEventListener("pointerdown", hideTip, { capture: true });
+addEventListener("keydown", hideTip);
 setUpTheme()();

@@ -4,11 +4,6 @@
 const onGround = (tone) => (theme() === "dark" && tone === "#D9D9D9" ? "#4a545f" : tone);
 const superclassPlace = () => ANSWERS.superclasses[state.superclass];
 
-function riverOf(method) {
-  const courses = ANSWERS.methods[method]?.river;
-  return courses?.map((after) => after?.[state.superclass] ?? null);
-}
-
 function drawRiver() {
   byId("river-key").replaceChildren(...ANSWERS.river.map(({ name, colour: tone }) => el("span", {}, swatch(onGround(tone)), name)),
     el("span", {}, svg("svg", { width: 22, height: 12, "aria-hidden": "true" }, svg("path", { class: "given", d: "M0,6H22" })), "given the superclass, whatever else"));
@@ -19,7 +14,7 @@ function drawRiver() {
 }
 
 function drawRiverPanel(panel, method) {
-  const course = riverOf(method);
+  const course = ANSWERS.methods[method]?.river.map((after) => after?.[state.superclass] ?? null);
   if (!course || course.every((share) => share === null)) {
     panel.append(notice(`${METHODS[method].name} has no predictions in this class order.`));
     return;
@@ -31,7 +26,7 @@ function drawRiverPanel(panel, method) {
     ...arrivals(area), givenLine(course, area),
     svg("line", { class: "now", x1: now, x2: now, y1: MARGIN.top, y2: area.height - MARGIN.bottom }), guide,
     hoverArea(area, guide, (task) => riverTip(course[task], method, task)));
-  panel.append(area.chart, namedMost(panel, method));
+  panel.append(area.chart, predictedMost(panel, method));
 }
 
 /** One way's band between the ways below it and those above; a lone task is a column. */
@@ -69,27 +64,27 @@ function riverTip(shares, method, task) {
 }
 
 /** The labels these images get most after the chosen task, with a tick where the truth is. */
-function namedMost(panel, method) {
-  const box = el("div", { class: "named" });
+function predictedMost(panel, method) {
+  const box = el("div", { class: "predicted" });
   const task = keptTask(), size = ANSWERS.seen[task], place = superclassPlace();
   Promise.all([matrixOf(method, task), matrixOf("truth", task)]).then(([rates, truth]) => {
     if (!rates || place >= size) return;
     const row = (matrix) => matrix.subarray(place * size, (place + 1) * size);
-    const [named, due] = [row(rates), row(truth)];
-    const order = [...named.keys()].filter((i) => named[i] || due[i]).sort((a, b) => named[b] - named[a] || due[b] - due[a]).slice(0, 6);
-    box.append(el("h4", { class: "soft" }, `Most named after task ${task} (tick: share for which it is true)`),
-      el("div", { class: "bars" }, ...order.flatMap((i) => nameBar(i, named[i] / 255, due[i] / 255))));
+    const [predicted, due] = [row(rates), row(truth)];
+    const order = [...predicted.keys()].filter((i) => predicted[i] || due[i]).sort((a, b) => predicted[b] - predicted[a] || due[b] - due[a]).slice(0, 6);
+    box.append(el("h4", { class: "soft" }, `Most predicted after task ${task} (tick: share for which it is true)`),
+      el("div", { class: "bars" }, ...order.flatMap((i) => labelBar(i, predicted[i] / 255, due[i] / 255))));
   });
   return box;
 }
 
-function nameBar(place, named, due) {
+function labelBar(place, predicted, due) {
   const tone = due > 0 ? "var(--right)" : "var(--wrong)";
   return [
     el("span", {}, `${due > 0 ? "✓" : "✗"} ${ANSWERS.classes[place].name}`),
-    el("span", { class: "track" }, el("i", { style: `width:${100 * named}%;background:${tone}` }),
+    el("span", { class: "track" }, el("i", { style: `width:${100 * predicted}%;background:${tone}` }),
       due > 0 ? el("i", { class: "due", style: `left:calc(${100 * due}% - 1px)` }) : null),
-    el("span", { class: "value" }, percent(named)),
+    el("span", { class: "value" }, percent(predicted)),
   ];
 }
 
