@@ -1,6 +1,7 @@
 """Read one result summary: a small JSON file with the scores of one finished run."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
