@@ -248,7 +248,7 @@ def stop_at(step: int) -> Any:
 
 @pytest.mark.parametrize(("method", "way"), CASES)
 def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(
-    tmp_path: Path, method: str, way: str
+    tmp_path: Path, method: str, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = tiny(method, tasks=2, keep_scores=True, **WAYS[way])
     stream, places = shapes_stream(), []
@@ -261,6 +261,7 @@ def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(
             run(settings, folder, stream=stream, on_step=stop_at(step + 1), save_every=0)
         assert resume(folder, stream=stream)
         assert outcome(folder) == outcome(tmp_path / "whole"), f"stopped after {step}"
+    assert "cannot be restored" not in caplog.text
 
 
 def test_a_module_that_a_fresh_method_has_not_is_refused_not_lost() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from polarbear.base.files import plain
 from polarbear.methods.catalogue import METHODS
 from polarbear.report.read.groups import Group, Run
 from polarbear.score.decide import ORACLE, USUAL
@@ -67,7 +66,7 @@ def _settings(run: Run) -> dict[str, Any]:
     if not run.settings:
         return {}
     defaults = {one.name: one.default for one in fields(Settings) if one.default is not MISSING}
-    given: Mapping[str, Any] = {**plain(defaults), "decision": USUAL, **run.settings}
+    given: Mapping[str, Any] = {**defaults, "decision": USUAL, **run.settings}
     flat = {key: value for key, value in given.items() if key != "options"}
     flat |= {f"options.{key}": value for key, value in (given.get("options") or {}).items()}
     return {key: value for key, value in flat.items() if key not in WITHIN}
