@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polarbear.base.arrays import Bools, Floats
+from polarbear.base.arrays import Bools, Floats, Ints
 from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Stream, View
 from polarbear.engine.contract.method import frozen_copy
@@ -349,9 +349,14 @@ class Trainer:
         if self.decide is None:
             return self.learner.decide(scores)
         inclusive = self.learner.method.inclusive
-        return self.decide(
-            scores, Seen.of(self.stream.hierarchy, view.classes, inclusive=inclusive)
-        )
+        tree, parents = self.stream.hierarchy, self._parents()
+        about = Seen.of(tree, view.classes, inclusive=inclusive, parents=parents)
+        return self.decide(scores, about)
+
+    def _parents(self) -> Ints | None:
+        """Return the column of the class above each seen one, as the method infers it: (s,)."""
+        found = self.learner.method.inferred_parents()
+        return None if found is None else found.cpu().numpy()
 
     def _finish_task(self) -> None:
         learner, after = self.learner, self.progress.task
@@ -368,7 +373,7 @@ class Trainer:
         view = evaluator.view(after)
         scores = self.learner.scores(view)
         predicted = self._predicted(view, scores)
-        evaluator.add(after, predicted)
+        evaluator.add(after, predicted, self._parents())
         for recorder in self.recorders:
             recorder.scores(evaluator.record(after))
             if split == "test":

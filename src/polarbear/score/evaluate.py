@@ -9,8 +9,10 @@ from polarbear.base.arrays import Bools, Floats
 from polarbear.base.errors import PredictionError, unknown_name
 from polarbear.benchmark.stream import Stream, View
 from polarbear.score.catalogue import image_scores, pair_scores
+from polarbear.score.decide import Truth
 from polarbear.score.label_matrix import whole_matrix
 from polarbear.score.metrics import Ratio
+from polarbear.score.parents import as_parents, parent_scores
 from polarbear.score.record import BY_TASK, ScoreRecord
 from polarbear.score.relations import Compared, Relations
 from polarbear.score.table import ScoreTable, mean
@@ -59,12 +61,14 @@ class Evaluator:
         view: View = getattr(self.stream, self.split)(after)
         return view
 
-    def add(self, after: int, predictions: object) -> Mapping[str, float]:
+    def add(self, after: int, predictions: object, parents: object = None) -> Mapping[str, float]:
         """Score predictions made after a task, keep the scores and return them.
 
         ``predictions`` (n, s), an array or a list of lists, says which of the seen classes, in
         their order of arrival, each image of :meth:`view` is given; or it goes through batches of
         it, of any sizes, in the order of the rows. Nothing is kept of predictions that do not fit.
+        ``parents`` (s,) has the column of the class that lies above each, or -1, where a method
+        infers that: it is scored, too.
         """
         after = index(after)
         if after in self._records:
@@ -85,7 +89,12 @@ class Evaluator:
         images, pairs = _score_chunks(labels, view, relations)
         by_task = self._task_means(images, view, after)
         scores = _level_means(images, view, relations) | pairs
-        self._records[after] = ScoreRecord(after, self.split, scores, by_task)
+        tree = None
+        if parents is not None:
+            true = Truth.of(self.stream.hierarchy, view.classes).parents
+            scores |= parent_scores(parents, true)
+            tree = tuple(as_parents(parents, len(true)).tolist())
+        self._records[after] = ScoreRecord(after, self.split, scores, by_task, tree)
         return dict(scores)
 
     @property

@@ -17,6 +17,9 @@ BY_TASK = ("pw_jaccard", "jaccard")
 class ScoreRecord:
     """Scores on a split after task j: ``scores`` by name, ``by_task`` (j + 1,) for each task k.
 
+    ``parents`` (s,) are what the method infers the classes above the seen ones to be, by their
+    columns, -1 for none; None if it infers nothing.
+
     >>> record = ScoreRecord(0, "test", {"pw_jaccard": 0.5}, {"pw_jaccard": np.array([0.5])})
     >>> ScoreRecord.from_json(record.to_json(), tasks=1).r
     0.5
@@ -26,6 +29,7 @@ class ScoreRecord:
     split: str
     scores: Mapping[str, float]
     by_task: Mapping[str, Floats]
+    parents: tuple[int, ...] | None = None
 
     @property
     def r(self) -> float:
@@ -36,7 +40,13 @@ class ScoreRecord:
         """Return the line's content; what is no number is null."""
         by_task = {name: [_plain(value) for value in row] for name, row in self.by_task.items()}
         scores = {name: _plain(value) for name, value in self.scores.items()}
-        return {"after": self.after, "split": self.split, "scores": scores, "by_task": by_task}
+        own = {} if self.parents is None else {"parents": list(self.parents)}
+        return {
+            "after": self.after,
+            "split": self.split,
+            "scores": scores,
+            "by_task": by_task,
+        } | own
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any], tasks: int) -> "ScoreRecord":
@@ -52,7 +62,8 @@ class ScoreRecord:
         for name, row in by_task.items():
             if len(row) != after + 1:
                 raise ValueError(f"{len(row)} values of {name} by task after task {after}")
-        return cls(after, split, scores, by_task)
+        parents = line.get("parents")
+        return cls(after, split, scores, by_task, None if parents is None else tuple(parents))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What a method is given at a step and at the start of a task."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -56,6 +57,7 @@ class TaskContext:
     first ``limit`` of them; where memory was filled by herding, these are the best ones.
     ``batches(which)`` goes through the images of the task, of memory or of in-task validation, once
     each, not augmented either. ``rows_in_all`` counts the rows of the training file.
+    Steps run in the arithmetic of the run; ``with context.autocast():`` brings it to look-ups.
     """
 
     task: int
@@ -70,6 +72,7 @@ class TaskContext:
     stored_images: LookUp
     batches: Callable[[Which], Iterator[Batch]]
     rows_in_all: int
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext
 
     @property
     def new(self) -> slice:

@@ -140,6 +140,20 @@ class Method(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} has no decide(scores) of its own")
 
+    def validation_scores(self, images: Tensor) -> Tensor:
+        """Return the scores of in-task validation, after every epoch: those of :meth:`scores`.
+
+        Define it where these are dear: cheaper ones do for the log, and for a choice of epochs.
+        """
+        return self.scores(images)
+
+    def inferred_parents(self) -> Tensor | None:
+        """Return the column of the class above each seen class, -1 for none: (seen,) whole numbers.
+
+        Define it where the method infers which class lies below which; it is scored and drawn.
+        """
+        return None
+
     def measure(self, scores: Tensor, targets: Tensor) -> Tensor | float:
         """Return how good an epoch was, a number, from in-task validation: the higher the better.
 

@@ -31,12 +31,13 @@ def has_measure(method: Method) -> bool:
     return type(method).measure is not Method.measure
 
 
-def raw_scores(method: Method, images: Tensor, seen: int) -> Tensor:
+def raw_scores(method: Method, images: Tensor, seen: int, *, validation: bool = False) -> Tensor:
     """Return a method's scores for images, float (n, seen); anything else is refused."""
-    found = _of_shape((len(images), seen), method.scores(images), "scores", method)
+    name = "validation_scores" if validation else "scores"
+    found = _of_shape((len(images), seen), getattr(method, name)(images), name, method)
     if not found.is_floating_point():
         raise PolarbearError(
-            f"{_named(method, 'scores')} gives {found.dtype}: scores are floating-point numbers; "
+            f"{_named(method, name)} gives {found.dtype}: scores are floating-point numbers; "
             "to say which classes are predicted, define decide(self, scores) as well"
         )
     return found.float()

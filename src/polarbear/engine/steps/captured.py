@@ -253,7 +253,7 @@ class CapturedSteps:
             for rows in chosen:
                 with learner.machine.autocast():
                     images = for_evaluation(pixels[rows], learner.transform)
-                    parts.append(raw_scores(learner.method, images, self.seen))
+                    parts.append(raw_scores(learner.method, images, self.seen, validation=True))
         scores = torch.cat(parts) if parts else torch.zeros((0, 0), device=self.device)
         return scores, weights_are_finite(learner.model, learner.method)
 

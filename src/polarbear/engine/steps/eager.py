@@ -75,7 +75,7 @@ class EagerSteps:
 
     def validation_scores(self) -> RawScores:
         """Return the method's scores for the validation images: (v, seen)."""
-        return self.learner.scores(self.valid)
+        return self.learner.scores(self.valid, validation=True)
 
     def overtaken_by(self) -> str | None:
         """Return None: every step runs the method's own lines."""

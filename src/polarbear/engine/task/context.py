@@ -35,6 +35,7 @@ def context_of(learner: Learner, task: Task, images: TaskImages) -> TaskContext:
         stored_images=partial(learner.stored_images, len(task.seen)),
         batches=lambda which: _batches(learner, sets[which]()),
         rows_in_all=len(learner.train_pixels),
+        autocast=learner.machine.autocast,
     )
 
 

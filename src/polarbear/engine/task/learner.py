@@ -53,10 +53,13 @@ class Learner:
         on_gpu = self.machine.device.type == "cuda"
         return PREDICT_AT_ONCE_ON_GPU if on_gpu else PREDICT_AT_ONCE
 
-    def scores(self, view: View) -> NDArray[np.float32]:
-        """Return the method's scores (n, seen) for the images of a view, each looked at once."""
+    def scores(self, view: View, *, validation: bool = False) -> NDArray[np.float32]:
+        """Return the method's scores (n, seen) for the images of a view, each looked at once.
+
+        Those of in-task ``validation`` may be others.
+        """
         pixels = self.train_pixels if view.file == "train" else self.test_pixels
-        give = partial(raw_scores, self.method, seen=len(view.classes))
+        give = partial(raw_scores, self.method, seen=len(view.classes), validation=validation)
         return self._look_at(give, pixels, view.rows)
 
     def decide(self, scores: RawScores) -> Bools:
