@@ -91,6 +91,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path)
     parser.add_argument("--settings", type=json.loads, default={})
     parser.add_argument("--at-once", type=int)
+    parser.add_argument("--save-every", type=float, default=60.0, help="seconds")
     args = parser.parse_args()
     clocked(Trainer, "_evaluate", "evaluation after each task")
     clocked(Learner, "remember", "memory")
@@ -98,7 +99,12 @@ def main() -> None:
     clocked(CapturedSteps, "__init__", "capturing graphs")
     jobs = [job(method, order, args) for spec in args.runs for method, order in chosen(spec)]
     began = time.perf_counter()
-    run_fleet(jobs, at_once=args.at_once, on_end=lambda n, o: report_run(n, o, args))
+    run_fleet(
+        jobs,
+        at_once=args.at_once,
+        save_every=args.save_every,
+        on_end=lambda n, o: report_run(n, o, args),
+    )
     total = time.perf_counter() - began
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     print(f"{device}, PyTorch {torch.__version__}: {len(jobs)} runs in {total:.0f} s")
