@@ -64,7 +64,7 @@ def leaf_vectors(draw: st.DrawFn, hierarchy: Hierarchy) -> Ints:
 
 @st.composite
 def rules(draw: st.DrawFn, shuffled: bool | None = None) -> SplitRule:
-    """IIRC's rule, or any shares, cap and shuffle."""
+    """Any shares, cap and shuffle, or equal parts."""
     share = st.one_of(st.sampled_from([0.0, 0.04, 0.1, 0.2, 0.4, 0.8, 1.0]), st.floats(0, 1))
     valid = draw(share)
     seed = draw(st.none() | st.integers(0, 99)) if shuffled is None else (7 if shuffled else None)
@@ -75,6 +75,7 @@ def rules(draw: st.DrawFn, shuffled: bool | None = None) -> SplitRule:
         draw(share),
         draw(st.integers(1, 10)),
         seed,
+        draw(st.booleans()),
     )
 
 

@@ -1,5 +1,6 @@
 """The slow twin of a stream: the specification in loops, lists and sets, one row at a time."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -32,6 +33,7 @@ class Twin:
         self.train_leaf = [hierarchy.names[i] if i >= 0 else None for i in stream.train_leaf]
         self.test_leaf = [hierarchy.names[i] if i >= 0 else None for i in stream.test_leaf]
         self.pools = self._pools(stream.file_order)
+        self.equal = {split: self._most_for_all(split) for split in self.pools if self.rule.equal}
 
     def path(self, leaf: str | None) -> list[str]:
         """The labels of an image, from its leaf up."""
@@ -61,8 +63,33 @@ class Twin:
             pools["train"][leaf] = rows[second:]
         return pools
 
+    def _most_for_all(self, split: str) -> int:
+        """How many rows every class can have when no row serves two."""
+        paths = {leaf: self.path(leaf) for leaf in self.up if self.leaves_below(leaf) == [leaf]}
+        below = {name: len(self.leaves_below(name)) for name in self.up}
+        n = 0
+        while all(
+            sum(math.ceil((n + 1) / below[name]) for name in path) <= len(self.pools[split][leaf])
+            for leaf, path in paths.items()
+        ):
+            n += 1
+        return n
+
+    def _equal_rows(self, name: str, split: str) -> list[int]:
+        n, leaves = self.equal[split], self.leaves_below(name)
+        if leaves == [name]:
+            return self.pools[split][name][::-1][:n][::-1]
+        start = sum(math.ceil(n / len(self.leaves_below(up))) for up in self.path(name)[1:])
+        found = []
+        for place, leaf in enumerate(leaves):
+            length = len(range(place, n, len(leaves)))  # one row a leaf, in turns, until n are had
+            found += self.pools[split][leaf][start : start + length]
+        return found
+
     def class_rows(self, name: str, split: str) -> list[int]:
         """The rows a class trains on, or is validated on in its task."""
+        if self.rule.equal:
+            return self._equal_rows(name, split)
         leaves = self.leaves_below(name)
         if leaves == [name]:
             rows = self.pools[split][name]

@@ -15,6 +15,7 @@ from strategies import hierarchies, leaf_vectors, quick, rules, streams, thoroug
 from twin import Twin
 
 SPLITS = ("valid", "post_valid", "train")
+LAMP = Hierarchy.flat(["lamp"])
 
 
 def pool(grouped: LeafRows, split: str, leaf: int) -> list[int]:
@@ -26,9 +27,7 @@ def pool(grouped: LeafRows, split: str, leaf: int) -> list[int]:
 
 
 def group(stream: Stream) -> LeafRows:
-    return group_by_leaf(
-        stream.train_leaf, len(stream.hierarchy), stream.rule, file_order=stream.file_order
-    )
+    return group_by_leaf(stream.train_leaf, stream.hierarchy, stream.rule, stream.file_order)
 
 
 @given(streams())
@@ -46,7 +45,7 @@ def test_rows_of_every_class_are_the_specifications(stream: Stream) -> None:
     grouped, twin = group(stream), Twin(stream)
     for name in stream.hierarchy.names:
         for split in ("valid", "train"):
-            parts = class_rows(name, split, stream.hierarchy, grouped, stream.rule)
+            parts = class_rows(name, split, grouped, stream.rule)
             rows = [int(row) for part in parts for row in part]
             assert sorted(rows) == sorted(twin.class_rows(name, split))
             assert len(set(rows)) == len(rows)
@@ -66,18 +65,18 @@ def test_every_row_is_in_one_pool_once(stream: Stream) -> None:
 
 
 @st.composite
-def vectors_and_rules(draw: st.DrawFn, shuffled: bool) -> tuple[Ints, SplitRule, int]:
+def vectors_and_rules(draw: st.DrawFn, shuffled: bool) -> tuple[Ints, SplitRule, Hierarchy]:
     hierarchy = draw(hierarchies())
-    return draw(leaf_vectors(hierarchy)), draw(rules(shuffled)), len(hierarchy)
+    return draw(leaf_vectors(hierarchy)), draw(rules(shuffled)), hierarchy
 
 
 @given(vectors_and_rules(shuffled=True))
 @quick
-def test_a_shuffle_keeps_counts_and_leaves(case: tuple[Ints, SplitRule, int]) -> None:
-    leaf, rule, classes = case
-    mixed = group_by_leaf(leaf, classes, rule)
-    plain = group_by_leaf(leaf, classes, dataclasses.replace(rule, shuffle_seed=None))
-    again = group_by_leaf(leaf, classes, rule)
+def test_a_shuffle_keeps_counts_and_leaves(case: tuple[Ints, SplitRule, Hierarchy]) -> None:
+    leaf, rule, hierarchy = case
+    mixed = group_by_leaf(leaf, hierarchy, rule)
+    plain = group_by_leaf(leaf, hierarchy, dataclasses.replace(rule, shuffle_seed=None))
+    again = group_by_leaf(leaf, hierarchy, rule)
     assert mixed.rows.tolist() == again.rows.tolist()
     for name in ("start", "valid", "post"):
         assert getattr(mixed, name).tolist() == getattr(plain, name).tolist()
@@ -87,13 +86,15 @@ def test_a_shuffle_keeps_counts_and_leaves(case: tuple[Ints, SplitRule, int]) ->
 
 def test_shuffles_mix_and_differ_by_seed() -> None:
     leaf = np.zeros(100, np.intp)
-    rows = [group_by_leaf(leaf, 1, SplitRule(shuffle_seed=s)).rows.tolist() for s in (None, 0, 1)]
+    rows = [
+        group_by_leaf(leaf, LAMP, SplitRule(shuffle_seed=s)).rows.tolist() for s in (None, 0, 1)
+    ]
     assert rows[0] == list(range(100))
     assert len({tuple(r) for r in rows}) == 3
 
 
 def test_file_order_decides_who_is_first() -> None:
-    grouped = group_by_leaf(np.zeros(10, np.intp), 1, SplitRule(), np.arange(10)[::-1])
+    grouped = group_by_leaf(np.zeros(10, np.intp), LAMP, SplitRule(), np.arange(10)[::-1])
     assert pool(grouped, "valid", 0) == [9]
     assert pool(grouped, "post_valid", 0) == [8]
     assert pool(grouped, "train", 0) == [7, 6, 5, 4, 3, 2, 1, 0]
@@ -102,8 +103,8 @@ def test_file_order_decides_who_is_first() -> None:
 def counts(name: str, hierarchy: Hierarchy, n: int, rule: SplitRule) -> list[list[int]]:
     """Positions inside each leaf's training rows that a class gets, when each leaf has n."""
     leaf = np.repeat(np.flatnonzero(hierarchy.is_leaf), n)
-    grouped = group_by_leaf(leaf, len(hierarchy), rule)
-    return [(p % n).tolist() for p in class_rows(name, "train", hierarchy, grouped, rule)]
+    grouped = group_by_leaf(leaf, hierarchy, rule)
+    return [(p % n).tolist() for p in class_rows(name, "train", grouped, rule)]
 
 
 def test_superclass_takes_the_first_rows_and_subclass_the_last() -> None:
@@ -166,14 +167,48 @@ def test_a_very_deep_level_stays_inside_its_leaf() -> None:
     assert counts("g", h, 10, rule) == [[6, 7, 8, 9]]
 
 
+def test_equal_parts_share_no_row_and_every_class_has_as_many() -> None:
+    h = Hierarchy.from_children({"bear": ["polar bear", "brown bear"]}, alone=["lamp"])
+    rule = SplitRule(valid=0, post_valid=0, equal=True)
+    assert counts("bear", h, 9, rule) == [[0, 1, 2], [0, 1, 2]]
+    assert counts("polar bear", h, 9, rule) == counts("lamp", h, 9, rule) == [[*range(3, 9)]]
+    # Of 8 rows a leaf keeps 5, so that the bear's 5 are 3 of the one and 2 of the other.
+    assert counts("bear", h, 8, rule) == [[0, 1, 2], [0, 1]]
+    assert counts("brown bear", h, 8, rule) == counts("lamp", h, 8, rule) == [[*range(3, 8)]]
+
+
+def test_equal_parts_of_three_levels() -> None:
+    h = Hierarchy.from_children({"animal": {"bear": ["polar bear", "brown bear"], "cat": ["lion"]}})
+    rule = SplitRule(valid=0, post_valid=0, equal=True)
+    assert counts("animal", h, 14, rule) == [[0, 1], [0, 1], [0, 1]]
+    assert counts("bear", h, 14, rule) == [[2, 3, 4], [2, 3, 4]]
+    assert counts("cat", h, 14, rule) == [[2, 3, 4, 5, 6, 7]]
+    assert counts("lion", h, 14, rule) == counts("polar bear", h, 14, rule) == [[*range(8, 14)]]
+
+
+@given(streams(everything=True))
+@thorough
+def test_equal_parts_of_any_stream(stream: Stream) -> None:
+    rule = dataclasses.replace(stream.rule, equal=True)
+    grouped = group_by_leaf(stream.train_leaf, stream.hierarchy, rule, stream.file_order)
+    for split in ("valid", "train"):
+        rows = [
+            [int(row) for part in class_rows(name, split, grouped, rule) for row in part]
+            for name in stream.hierarchy.names
+        ]
+        assert len({len(own) for own in rows}) == 1
+        every = [row for own in rows for row in own]
+        assert len(set(every)) == len(every)
+
+
 def test_cifars_leaf_has_50_50_400() -> None:
-    grouped = group_by_leaf(np.zeros(500, np.intp), 1, SplitRule())
+    grouped = group_by_leaf(np.zeros(500, np.intp), LAMP, SplitRule())
     assert [int(grouped.parts[split][1][0]) for split in SPLITS] == [50, 50, 400]
 
 
 def test_more_classes_than_sixteen_bits_hold() -> None:
     leaf = np.array([40_000, 3, 40_000, 39_999])
-    grouped = group_by_leaf(leaf, 40_001, SplitRule())
+    grouped = group_by_leaf(leaf, Hierarchy.flat(map(str, range(40_001))), SplitRule())
     assert grouped.rows.tolist() == [1, 3, 0, 2]
 
 

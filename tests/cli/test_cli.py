@@ -177,8 +177,19 @@ def test_describe_has_the_papers_tables_without_the_data(output) -> None:
     assert ["0", "10", "10", "10", "8,160", "1,020", "2,550", "5,100"] in rows
     assert "television, spider, shrew, mountain, hamster" in text
     assert "small mammals (5)" in text
+    assert ["leaves", "with", "a", "superclass", "77", "320", "40", "25%"] in rows
+    assert ["leaves", "without", "23", "400", "50", "0%"] in rows
     note = text.splitlines()[1]
     assert note.startswith("Counts are the official ones; the data were not read: ")
+
+
+def test_describe_tells_that_a_second_version_leaks_nothing(output) -> None:
+    text = output("describe", "iirc-cifar-v2")
+    assert text.startswith("iirc-cifar-v2, order 0: ")
+    rows = [line.split() for line in text.splitlines()]
+    assert ["superclasses", "15", "320", "40", "0%"] in rows
+    assert ["leaves", "with", "a", "superclass", "77", "320", "40", "0%"] in rows
+    assert ["leaves", "without", "23", "320", "40", "0%"] in rows
 
 
 def test_describe_json(output) -> None:
@@ -192,6 +203,7 @@ def test_describe_json(output) -> None:
         "post_valid": 5000,
         "test": 10000,
     }
+    assert [leak["repeated"] for leak in content["leaks"]] == [0, 0.25, 0]
     assert content["classes"] == {"superclasses": 15, "subclasses": 77, "alone": 23, "total": 115}
     assert "the data were not read" in content["note"]
     assert content["tasks"][0]["classes"] == list(nominal_stream("iirc-cifar", 3)[0].classes)

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from iirc import datasets_loader
 
+import polarbear
 from polarbear import Hierarchy, Schedule, Stream
 from polarbear.base.errors import DataError, UnknownNameError
+from polarbear.benchmark.counts import stream_statistics
 from polarbear.benchmark.labels import leaf_numbers
 from polarbear.benchmark.source import Source
 from polarbear.benchmark.split import SplitRule
@@ -204,6 +206,15 @@ class TestRealImages:
             np.testing.assert_array_equal(folders.test(i).rows, sets.test(i).rows)
             np.testing.assert_array_equal(folders.test(i).targets, sets.test(i).targets)
         assert len(sets.test(34)) == 2 * 998
+
+    @pytest.mark.parametrize("kind", ["lite", "full"])
+    def test_no_image_of_a_second_version_serves_two_classes(self, packed, kind):
+        stream = polarbear.load(f"iirc-imagenet-{kind}-v2", 1, packed)
+        sizes = [size.train for size in stream_statistics(stream).class_sizes]
+        assert set(sizes) == {3}  # of a leaf's four, one is for its superclass
+        rows = np.concatenate([task.train.rows for task in stream])
+        assert len(np.unique(rows)) == len(rows) == sum(sizes)
+        assert stream.images("train")[stream[0].train.rows[:2]].shape == (2, 128, 128, 3)
 
     def test_packed_images_look_the_same(self, source, packed):
         rows = np.random.default_rng(0).permutation(4000)[:40]

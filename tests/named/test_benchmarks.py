@@ -21,6 +21,7 @@ from polarbear.named.registry import (
     find,
     nominal_stream,
     register,
+    short_name,
 )
 from twin import Twin, labels
 
@@ -40,7 +41,7 @@ def nominal(name: str, order: int = 0) -> Stream:
 
 def of_class(stream: Stream, name: str) -> int:
     """How many training rows a class gets."""
-    parts = class_rows(name, "train", stream.hierarchy, stream._grouped, stream.rule)
+    parts = class_rows(name, "train", stream._grouped, stream.rule)
     return sum(len(part) for part in parts)
 
 
@@ -208,7 +209,7 @@ def test_every_order_fits_its_hierarchy_and_differs(name: str) -> None:
         Stream.build(benchmark.hierarchy(), schedule, [], [])
 
 
-@pytest.mark.parametrize("name", ["iirc-cifar", "cil-cifar"])
+@pytest.mark.parametrize("name", ["iirc-cifar", "iirc-cifar-v2", "cil-cifar"])
 def test_a_nominal_stream_is_the_slow_twins(name: str) -> None:
     """Whole CIFAR once through the loops, in a made-up row order."""
     leaves = find(name).hierarchy().leaves
@@ -277,16 +278,25 @@ def test_the_papers_shuffle_is_an_option() -> None:
         (
             {"name": "cifar100"},
             UnknownNameError,
-            "data set.*benchmarks: iirc-cifar, cil-cifar$",
+            "data set.*benchmarks: iirc-cifar, cil-cifar, iirc-cifar-v2$",
         ),
         (
             {"name": "CIFAR-100"},
             UnknownNameError,
-            "data set.*benchmarks: iirc-cifar, cil-cifar$",
+            "data set.*benchmarks: iirc-cifar, cil-cifar, iirc-cifar-v2$",
         ),
         ({"name": "imagenet"}, UnknownNameError, "is a data set.* iirc-imagenet-lite, iirc-imag"),
-        ({"name": "iirc-cifar-v9"}, PolarbearError, "no version 9.*has iirc-cifar-v1"),
-        ({"name": "iirc-cifer-v1"}, UnknownNameError, "did you mean 'iirc-cifar'"),
+        (
+            {"name": "iirc-cifar-v9"},
+            PolarbearError,
+            "no version 9.*has iirc-cifar-v1, iirc-cifar-v2$",
+        ),
+        ({"name": "iirc-cifer-v1"}, UnknownNameError, "did you mean 'iirc-cifar-v1'"),
+        (
+            {"name": "cil-cifar-v2"},
+            PolarbearError,
+            "no version 2: this polarbear has cil-cifar-v1$",
+        ),
         (
             {"order": 10},
             ScheduleError,
@@ -367,8 +377,60 @@ def test_names_and_versions_are_public() -> None:
     assert {"iirc-shapes", "iirc-cifar", "iirc-imagenet-lite", "iirc-imagenet-full"} <= set(names)
     assert {"cil-cifar", "cil-imagenet-lite", "cil-imagenet-full"} <= set(names)
     for benchmark in polarbear.benchmarks():
-        assert find(benchmark.id) is find(benchmark.name) is benchmark
+        assert find(benchmark.id) is find(short_name(benchmark)) is benchmark
         assert benchmark.id == f"{benchmark.name}-v{benchmark.version}"
+        assert find(benchmark.name).version == 1
+
+
+# --- Second versions --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["iirc-shapes", "iirc-cifar", "iirc-imagenet-lite", "iirc-imagenet-full"]
+)
+def test_a_second_version_differs_in_who_gets_which_training_images_alone(name: str) -> None:
+    first, second = find(name), find(f"{name}-v2")
+    changed = {"version": 2, "summary": second.summary, "rule": replace(first.rule, equal=True)}
+    assert second == replace(first, **changed)
+    assert not first.rule.equal
+
+
+@pytest.mark.parametrize("order", range(10))
+def test_cifars_second_version_has_equal_classes_and_no_image_twice(order: int) -> None:
+    first, second = nominal("iirc-cifar", order), nominal("iirc-cifar-v2", order)
+    last = len(second) - 1
+    assert {of_class(second, name) for name in second.classes} == {320}
+    assert [len(task.train) for task in second] == [3_200, *[1_600] * 21]
+    assert [len(task.valid) for task in second] == [400, *[200] * 21]
+    assert len(second.train(after=last)) == 115 * 320
+    assert len(second.valid(after=last)) == 115 * 40
+    for after in range(len(second)):
+        for split in ("post_valid", "test"):
+            theirs, ours = (getattr(stream, split)(after) for stream in (first, second))
+            assert np.array_equal(theirs.rows, ours.rows)
+            assert np.array_equal(theirs.targets, ours.targets)
+
+
+def test_cifars_second_version_shows_no_class_an_image_that_the_first_does_not() -> None:
+    first, second = nominal("iirc-cifar"), nominal("iirc-cifar-v2")
+    for ours, theirs in zip(second, first, strict=True):
+        for split in ("train", "valid"):
+            theirs_all = labels(getattr(theirs, split)).items()
+            assert labels(getattr(ours, split)).items() <= theirs_all
+
+
+def test_imagenets_second_version_is_as_large_as_its_smallest_leaf_allows() -> None:
+    hierarchy = find("iirc-imagenet-full-v2").hierarchy()
+    count = np.full(len(hierarchy.leaves), 1_300)
+    tight = hierarchy.leaves.index(title_of(hierarchy, "leopard"))
+    count[tight] = 732  # the fewest that ImageNet has; a leopard is one of six big cats
+    leaves = np.repeat(np.array(hierarchy.leaves), count)
+    for name in ("iirc-imagenet-full-v2", "iirc-imagenet-lite-v2"):
+        stream = load(name, leaf_train=leaves, leaf_test=list(hierarchy.leaves))
+        # Of its 732 - 29 - 29 for training, 577 remain when a big cat's share, 97, is taken.
+        assert {of_class(stream, name) for name in stream.classes} == {577}
+        rows = np.concatenate([task.train.rows for task in stream])
+        assert len(np.unique(rows)) == len(rows)
 
 
 # --- Files ------------------------------------------------------------------------------------

@@ -181,6 +181,13 @@ def test_statistics_are_the_papers(tmp_path: Path) -> None:
     assert len(tasks) == 22
 
 
+def test_statistics_of_a_second_version_are_its_own(tmp_path: Path) -> None:
+    summary(tmp_path / "iirc-cifar-v2" / "er" / "order-0.json", [0.5] * 22, order=0)
+    counted = statistics_of(read_runs(tmp_path), Options())
+    assert counted.name == "iirc-cifar-v2"
+    assert {size.train for size in counted.class_sizes} == {320}
+
+
 def test_statistics_without_data_count_classes_alone(tmp_path: Path) -> None:
     file = tmp_path / "iirc-imagenet-full" / "er" / "order-0.json"
     summary(file, [0.5] * 35, order=0)

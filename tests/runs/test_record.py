@@ -17,7 +17,9 @@ from polarbear.report.read.runs import read_runs
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.guards import RunError
 from polarbear.runs.own_loop import start_run, write_scores
+from polarbear.runs.result import usual_folder
 from polarbear.runs.result_file import summarise
+from polarbear.settings.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,10 @@ def test_a_registered_benchmark_goes_by_its_name(tmp_path: Path) -> None:
 
     named = start_run(tmp_path / "a", load("iirc-shapes", order=2), method="x")
     own = start_run(tmp_path / "b", shapes_stream(), method="x")
+    second = start_run(tmp_path / "c", load("iirc-shapes-v2"), method="x")
+    assert usual_folder(Settings("x", "iirc-shapes-v2")).parts[1] == "iirc-shapes-v2"
+    assert usual_folder(Settings("x", "iirc-shapes-v1")).parts[1] == "iirc-shapes"
+    assert second.manifest()["settings"]["benchmark"] == "iirc-shapes-v2"
     assert named.manifest()["settings"]["benchmark"] == "iirc-shapes"
     assert named.manifest()["settings"]["order"] == 2
     assert own.manifest()["settings"]["benchmark"] == "custom"

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.leaks import Leak, leaks
 from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.stream import Stream
 
@@ -73,7 +74,7 @@ class TaskSize:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Everything countable about a stream; ``splits`` is None where the data are needed."""
+    """Everything countable; without the data, ``splits`` is None and ``leaks`` is empty."""
 
     name: str
     order: int | None
@@ -81,6 +82,7 @@ class Statistics:
     splits: SplitSizes | None
     tasks: tuple[TaskSize, ...]
     class_sizes: tuple[ClassSize, ...]
+    leaks: tuple[Leak, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as dictionaries, ready for JSON."""
@@ -120,7 +122,13 @@ def stream_statistics(stream: Stream) -> Statistics:
         len(stream.post_valid(after=last)),
         len(stream.test(after=last)),
     )
-    return replace(bare, splits=splits, tasks=tuple(tasks), class_sizes=tuple(class_sizes))
+    return replace(
+        bare,
+        splits=splits,
+        tasks=tuple(tasks),
+        class_sizes=tuple(class_sizes),
+        leaks=leaks(stream),
+    )
 
 
 def schedule_statistics(

@@ -28,6 +28,11 @@ class SplitRule:
     With more than two levels, the window of rows of each level below the top starts half a
     superclass share after the one above it (or ends with the leaf's rows), so that neighbours
     share half their images, as the two levels of IIRC do.
+
+    With ``equal``, sizes and repeated images say nothing about the hierarchy: every class has the
+    same number of rows, as many as the smallest leaf allows, and no row serves two classes. A
+    superclass takes equal parts of the leaves below it; ``superclass``, ``subclass`` and ``cap``
+    do not count.
     """
 
     valid: float = 0.1
@@ -36,6 +41,7 @@ class SplitRule:
     subclass: float = 0.8
     cap: int = 8
     shuffle_seed: int | None = None
+    equal: bool = False
 
     def __post_init__(self) -> None:
         """Refuse shares that are no shares."""
@@ -61,6 +67,7 @@ class LeafRows:
     validation, the rest training. ``start`` has c + 1 entries.
     """
 
+    hierarchy: Hierarchy
     rows: Ints
     start: Ints
     valid: Ints
@@ -80,15 +87,21 @@ class LeafRows:
             "train": (self.post, self.count - self.post),
         }
 
+    @cached_property
+    def equal(self) -> dict[str, int]:
+        """Split → rows of each class where all have the same number."""
+        return {split: equal_size(size, self.hierarchy) for split, (_, size) in self.parts.items()}
+
 
 def group_by_leaf(
-    leaf: Ints, classes: int, rule: SplitRule, file_order: Ints | None = None
+    leaf: Ints, hierarchy: Hierarchy, rule: SplitRule, file_order: Ints | None = None
 ) -> LeafRows:
     """Group rows by leaf; inside a leaf they follow ``file_order`` (default: row number).
 
     ``leaf`` is (n,) with class numbers, -1 for rows no class of the hierarchy claims.
     ``file_order`` is a permutation of the rows.
     """
+    classes = len(hierarchy)
     order = np.arange(len(leaf)) if file_order is None else file_order
     if rule.shuffle_seed is not None:
         order = order[np.random.default_rng(rule.shuffle_seed).permutation(len(order))]
@@ -99,23 +112,48 @@ def group_by_leaf(
     start = np.concatenate([[0], np.cumsum(count)]).astype(np.intp)
     valid = (rule.valid * count).astype(np.intp)
     post = valid + (rule.post_valid * count).astype(np.intp)
-    return LeafRows(rows[len(rows) - start[-1] :], start, valid, post)
+    return LeafRows(hierarchy, rows[len(rows) - start[-1] :], start, valid, post)
 
 
-def class_rows(
-    name: str, split: str, hierarchy: Hierarchy, grouped: LeafRows, rule: SplitRule
-) -> list[Ints]:
+def class_rows(name: str, split: str, grouped: LeafRows, rule: SplitRule) -> list[Ints]:
     """Return the rows a class trains on (or is validated on), one array a leaf below it."""
+    hierarchy = grouped.hierarchy
     c = hierarchy.index(name)
     begin, size = grouped.parts[split]
     first = grouped.start[:-1] + begin
     if hierarchy.is_leaf[c]:
         kept = int(rule.subclass * size[c]) if hierarchy.parents[c] >= 0 else size[c]
+        kept = grouped.equal[split] if rule.equal else kept
         return [grouped.rows[first[c] + size[c] - kept : first[c] + size[c]]]
     leaves = np.flatnonzero(hierarchy.closure[:, c] & hierarchy.is_leaf)
     k = len(leaves)
-    share = rule.cap / k * rule.superclass if k > rule.cap else rule.superclass
-    length = (share * size[leaves]).astype(np.intp)
-    shift = (hierarchy.depth[c] * rule.superclass / 2 * size[leaves]).astype(np.intp)
+    if rule.equal:
+        n = grouped.equal[split]
+        length = n // k + (np.arange(k) < n % k)
+        shift = np.sum(_part(n, hierarchy)[hierarchy.closure[c]]) - _part(n, hierarchy)[c]
+    else:
+        share = rule.cap / k * rule.superclass if k > rule.cap else rule.superclass
+        length = (share * size[leaves]).astype(np.intp)
+        shift = (hierarchy.depth[c] * rule.superclass / 2 * size[leaves]).astype(np.intp)
     low = first[leaves] + np.minimum(shift, size[leaves] - length)
     return [grouped.rows[a : a + n] for a, n in zip(low, length, strict=True)]
+
+
+def equal_size(size: Ints, hierarchy: Hierarchy) -> int:
+    """Return the most rows that every class can have if none share any, from each leaf's (c,).
+
+    >>> h = Hierarchy.from_children({"bear": ["polar bear", "brown bear"]}, alone=["lamp"])
+    >>> equal_size(np.array([0, 30, 30, 30]), h)
+    20
+    """
+    leaves = hierarchy.is_leaf
+    given = hierarchy.closure[leaves].astype(float)
+    n = int(np.min(size[leaves] / (given @ (1 / hierarchy.leaf_counts))))
+    while np.any(given @ _part(n, hierarchy) > size[leaves]):
+        n -= 1
+    return n
+
+
+def _part(n: int, hierarchy: Hierarchy) -> Ints:
+    """What each leaf below a class gives, at most, to its n rows, and a leaf to its own: (c,)."""
+    return -(-n // hierarchy.leaf_counts)

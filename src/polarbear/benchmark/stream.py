@@ -269,12 +269,12 @@ class Stream(Sequence[Task]):
 
     @cached_property
     def _grouped(self) -> LeafRows:
-        return group_by_leaf(self.train_leaf, len(self.hierarchy), self.rule, self.file_order)
+        return group_by_leaf(self.train_leaf, self.hierarchy, self.rule, self.file_order)
 
     @cached_property
     def _task_rows(self) -> dict[str, list[Ints]]:
         """Split → the rows of each task."""
-        rows = partial(class_rows, hierarchy=self.hierarchy, grouped=self._grouped, rule=self.rule)
+        rows = partial(class_rows, grouped=self._grouped, rule=self.rule)
         return {
             split: [
                 _union([part for name in task for part in rows(name, split)])

@@ -13,10 +13,10 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from polarbear.base.errors import PolarbearError, ScheduleError, unknown_name
 from polarbear.base.guarded import naming, read_json, read_toml
@@ -120,23 +120,19 @@ def read_blueprint(folder: str | Path) -> Blueprint:
             "DATA` makes one from your data"
         )
     with naming(file, "a benchmark", PolarbearError, ""):
-        return _blueprint(file, read_toml(file, PolarbearError))
-
-
-def _blueprint(file: Path, content: dict[str, Any]) -> Blueprint:
-    values = _checked(file, content, _KEYS)
-    data = _checked(file, values["data"], _DATA_KEYS, "data.")
-    rule = _checked(file, values.get("split", {}), _SPLIT_KEYS, "split.")
-    return Blueprint(
-        values["name"],
-        Data(data["kind"], file.parent / data["path"], data.get("image_size")),
-        file.parent / values["hierarchy"],
-        _read_orders(file.parent / values["orders"]),
-        values.get("summary", ""),
-        values.get("version", 1),
-        SplitRule(**rule),
-        values.get("preparation", "plain"),
-    )
+        values = _checked(file, read_toml(file, PolarbearError), _KEYS)
+        data = _checked(file, values["data"], _DATA_KEYS, "data.")
+        rule = _checked(file, values.get("split", {}), _SPLIT_KEYS, "split.")
+        return Blueprint(
+            values["name"],
+            Data(data["kind"], file.parent / data["path"], data.get("image_size")),
+            file.parent / values["hierarchy"],
+            _read_orders(file.parent / values["orders"]),
+            values.get("summary", ""),
+            values.get("version", 1),
+            SplitRule(**rule),
+            values.get("preparation", "plain"),
+        )
 
 
 _Keys = Mapping[str, tuple[Any, bool]]
@@ -151,8 +147,8 @@ _KEYS: _Keys = {
     "split": (dict, False),
 }
 _DATA_KEYS: _Keys = {"kind": (str, True), "path": (str, True), "image_size": (int, False)}
-_SPLIT_KEYS: _Keys = {
-    f.name: (int if f.name in ("cap", "shuffle_seed") else float, False) for f in fields(SplitRule)
+_SPLIT_KEYS: _Keys = {name: (kind, False) for name, kind in get_type_hints(SplitRule).items()} | {
+    "shuffle_seed": (int, False)
 }
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -28,6 +28,9 @@ from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.source import Source
 from polarbear.benchmark.split import SplitRule
 from polarbear.benchmark.stream import Stream
+from polarbear.data.cifar100 import open_cifar100
+from polarbear.data.imagenet import open_imagenet, reference_file_order
+from polarbear.data.shapes import shapes
 
 RowOrder = Literal["sorted", "iirc-1.0.1"]
 
@@ -142,14 +145,13 @@ def find(name: str | Path) -> Benchmark:
         return known
     wanted = re.fullmatch(r"(.+)-v(\d+)", name)
     if wanted and wanted[1] in _REGISTRY:
-        raise PolarbearError(
-            f"{wanted[1]} has no version {wanted[2]}: this polarbear has {_REGISTRY[wanted[1]].id}"
-        )
+        there = ", ".join(b.id for b in benchmarks() if b.name == wanted[1])
+        raise PolarbearError(f"{wanted[1]} has no version {wanted[2]}: this polarbear has {there}")
     if made_of := [known for known in _REGISTRY if _is_data_of(name, known)]:
         raise UnknownNameError(
             f"unknown benchmark {name!r}: that is a data set. Its benchmarks: {', '.join(made_of)}"
         )
-    raise unknown_name("benchmark", name, _REGISTRY)
+    raise unknown_name("benchmark", name, [b.id for b in benchmarks()] if wanted else _REGISTRY)
 
 
 def _is_data_of(name: str, benchmark: str) -> bool:
@@ -192,6 +194,16 @@ def data_root(root: str | Path | None = None) -> Path:
     return Path(root if root is not None else os.environ.get("POLARBEAR_DATA", "data"))
 
 
+def short_name(benchmark: Benchmark) -> str:
+    """Return the shortest name that finds a benchmark: a second version's has its number.
+
+    >>> short_name(find("iirc-cifar-v1")), short_name(find("iirc-cifar-v2"))
+    ('iirc-cifar', 'iirc-cifar-v2')
+    """
+    first = _REGISTRY.get(benchmark.name, benchmark)
+    return benchmark.name if first.version == benchmark.version else benchmark.id
+
+
 def lasting_name(name: str) -> str:
     """Return a name that holds in any working directory: a folder's path is made absolute."""
     if _known(name, _REGISTRY) is not None or not Path(name).is_dir():
@@ -207,18 +219,9 @@ def nominal_stream(name: str, order: int = 0) -> Stream | None:
     benchmark = find(name)
     if benchmark.images_per_leaf is None:
         return None
-    hierarchy = benchmark.hierarchy()
-    leaves = np.flatnonzero(hierarchy.is_leaf)
+    leaves = np.flatnonzero(benchmark.hierarchy().is_leaf)
     train, test = (np.repeat(leaves, n) for n in benchmark.images_per_leaf)
-    return Stream.build(
-        hierarchy,
-        benchmark.schedule(order),
-        train,
-        test,
-        rule=benchmark.rule,
-        name=benchmark.id,
-        order=order,
-    )
+    return load(name, order, leaf_train=train, leaf_test=test)
 
 
 def _in_row_order(stream: Stream, benchmark: Benchmark, row_order: RowOrder) -> Stream:
@@ -226,8 +229,6 @@ def _in_row_order(stream: Stream, benchmark: Benchmark, row_order: RowOrder) -> 
         raise unknown_name("row order", row_order, ("sorted", "iirc-1.0.1"))
     if row_order == "sorted" or benchmark.reference_sequence is None:
         return stream
-    from polarbear.data.imagenet import reference_file_order
-
     sequence = [stream.hierarchy.index(n) for n in benchmark.reference_sequence(stream.hierarchy)]
     return replace(
         stream, file_order=reference_file_order(stream.train_leaf, sequence, stream.hierarchy)
@@ -246,20 +247,14 @@ def _flat_imagenet() -> Hierarchy:
 
 
 @cache
-def _flat_cifar() -> Hierarchy:
-    return Hierarchy.flat(sorted(_hierarchy("iirc-cifar.toml").leaves))
-
-
-@cache
-def _orders(file: str) -> tuple[Schedule, ...]:
-    content = json.loads((PUBLISHED / file).read_text(encoding="utf-8"))
+def _orders(name: str) -> tuple[Schedule, ...]:
+    content = json.loads((PUBLISHED / f"{name}.orders.json").read_text(encoding="utf-8"))
     return tuple(Schedule.of(order) for order in content["orders"])
 
 
 def _iirc_sequence(hierarchy: Hierarchy) -> tuple[str, ...]:
     """Leaves without a superclass first, then the others in the order of the hierarchy file."""
-    alone = tuple(n for n in hierarchy.leaves if hierarchy.parent(n) is None)
-    return alone + tuple(n for n in hierarchy.leaves if hierarchy.parent(n) is not None)
+    return tuple(sorted(hierarchy.leaves, key=lambda name: hierarchy.parent(name) is not None))
 
 
 def _cil_sequence(hierarchy: Hierarchy) -> tuple[str, ...]:
@@ -267,78 +262,72 @@ def _cil_sequence(hierarchy: Hierarchy) -> tuple[str, ...]:
     return tuple(name for i in range(72) for name in sorted(hierarchy.names)[i::72])
 
 
-def _open_cifar(root: Path, hierarchy: Hierarchy) -> Source:
-    from polarbear.data.cifar100 import open_cifar100
-
-    return open_cifar100(root)
-
-
-def _open_imagenet(root: Path, hierarchy: Hierarchy) -> Source:
-    from polarbear.data.imagenet import open_imagenet
-
-    return open_imagenet(root, hierarchy, ignore=tuple(LEFT_OUT))
-
-
-def _open_shapes(root: Path, hierarchy: Hierarchy) -> Source:
-    from polarbear.data.shapes import shapes
-
-    return shapes()
-
-
-_IMAGENET_RULE = SplitRule(valid=0.04, post_valid=0.04)
-
-
-def _published() -> tuple[Benchmark, ...]:
-    def cifar(name: str, summary: str, hierarchy: Callable[[], Hierarchy]) -> Benchmark:
-        return Benchmark(
-            name,
-            1,
-            summary,
-            hierarchy,
-            lambda: _orders(f"{name}.orders.json"),
-            SplitRule(),
-            _open_cifar,
-            images_per_leaf=(500, 100),
-            preparation="cifar",
-        )
-
-    def imagenet(name: str, summary: str, iirc: bool) -> Benchmark:
-        return Benchmark(
-            name,
-            1,
-            summary,
-            (lambda: _hierarchy("iirc-imagenet.toml")) if iirc else _flat_imagenet,
-            lambda: _orders(f"{name}.orders.json"),
-            _IMAGENET_RULE,
-            _open_imagenet,
-            ignore=tuple(LEFT_OUT) if iirc else (),
-            reference_sequence=_iirc_sequence if iirc else _cil_sequence,
-            preparation="imagenet",
-        )
-
-    return (
-        Benchmark(
-            "iirc-shapes",
-            1,
-            "drawn shapes and their looks; embedded, for trying out and for tests",
-            lambda: _hierarchy("iirc-shapes.toml"),
-            lambda: _orders("iirc-shapes.orders.json"),
-            SplitRule(),
-            _open_shapes,
-            images_per_leaf=(100, 30),
-        ),
-        cifar(
-            "iirc-cifar",
-            "CIFAR-100 with 15 superclasses; the paper's main benchmark",
-            lambda: _hierarchy("iirc-cifar.toml"),
-        ),
-        imagenet("iirc-imagenet-lite", "a third of IIRC-ImageNet, for quick experiments", True),
-        imagenet("iirc-imagenet-full", "ImageNet with 85 superclasses", True),
-        cifar("cil-cifar", "CIFAR-100, class-incremental: no superclasses", _flat_cifar),
-        imagenet("cil-imagenet-lite", "ImageNet, class-incremental, 430 of its classes", False),
-        imagenet("cil-imagenet-full", "ImageNet, class-incremental: no superclasses", False),
+def _cifar(name: str, summary: str, hierarchy: Callable[[], Hierarchy]) -> Benchmark:
+    return Benchmark(
+        name,
+        1,
+        summary,
+        hierarchy,
+        partial(_orders, name),
+        SplitRule(),
+        lambda root, hierarchy: open_cifar100(root),
+        images_per_leaf=(500, 100),
+        preparation="cifar",
     )
 
 
-_REGISTRY: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _published()}
+def _imagenet(name: str, summary: str, iirc: bool) -> Benchmark:
+    return Benchmark(
+        name,
+        1,
+        summary,
+        partial(_hierarchy, "iirc-imagenet.toml") if iirc else _flat_imagenet,
+        partial(_orders, name),
+        SplitRule(valid=0.04, post_valid=0.04),
+        partial(open_imagenet, ignore=tuple(LEFT_OUT)),
+        ignore=tuple(LEFT_OUT) if iirc else (),
+        reference_sequence=_iirc_sequence if iirc else _cil_sequence,
+        preparation="imagenet",
+    )
+
+
+_FIRST = (
+    Benchmark(
+        "iirc-shapes",
+        1,
+        "drawn shapes and their looks; embedded, for trying out and for tests",
+        partial(_hierarchy, "iirc-shapes.toml"),
+        partial(_orders, "iirc-shapes"),
+        SplitRule(),
+        lambda root, hierarchy: shapes(),
+        images_per_leaf=(100, 30),
+    ),
+    _cifar(
+        "iirc-cifar",
+        "CIFAR-100 with 15 superclasses; the paper's main benchmark",
+        partial(_hierarchy, "iirc-cifar.toml"),
+    ),
+    _imagenet("iirc-imagenet-lite", "a third of IIRC-ImageNet, for quick experiments", True),
+    _imagenet("iirc-imagenet-full", "ImageNet with 85 superclasses", True),
+    _cifar(
+        "cil-cifar",
+        "CIFAR-100, class-incremental: no superclasses",
+        lambda: Hierarchy.flat(sorted(_hierarchy("iirc-cifar.toml").leaves)),
+    ),
+    _imagenet("cil-imagenet-lite", "ImageNet, class-incremental, 430 of its classes", False),
+    _imagenet("cil-imagenet-full", "ImageNet, class-incremental: no superclasses", False),
+)
+# Sizes and repeated images of the first versions tell the hierarchy (docs/explanation/leaks.md).
+_SECOND = (
+    replace(
+        first,
+        version=2,
+        summary=f"{first.name} with equal class sizes, no image under two labels",
+        rule=replace(first.rule, equal=True),
+    )
+    for first in _FIRST
+    if first.name.startswith("iirc-")
+)
+# The shortest name that finds a benchmark: without a version, it is the first.
+_REGISTRY = {first.name: first for first in _FIRST} | {second.id: second for second in _SECOND}
 _FOLDERS: dict[str, Benchmark] = {}

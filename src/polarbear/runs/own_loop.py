@@ -19,7 +19,7 @@ from typing import Any
 from polarbear.base.errors import PolarbearError, PredictionError
 from polarbear.base.files import plain
 from polarbear.benchmark.stream import Stream
-from polarbear.named.registry import benchmarks
+from polarbear.named.registry import benchmarks, short_name
 from polarbear.runs.environment import environment
 from polarbear.runs.folder import OWN_LOOP, RunFolder
 from polarbear.runs.guards import RunError
@@ -59,8 +59,8 @@ def start_run(
     ...     float(folder.table().r[0]), folder.finished
     (1.0, True)
     """
-    # A registered benchmark is named as the engine does, without its version.
-    benchmark = {b.id: b.name for b in benchmarks()}.get(stream.name, stream.name)
+    # A registered benchmark is named as the engine does, its first version without a number.
+    benchmark = {b.id: short_name(b) for b in benchmarks()}.get(stream.name, stream.name)
     for name, value in {"benchmark": benchmark, "order": stream.order}.items():
         if name in options:
             raise PolarbearError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polarbear.base.missing import MissingLibraryError
-from polarbear.named.registry import find
+from polarbear.named.registry import find, short_name
 from polarbear.runs.folder import RunFolder
 from polarbear.score.catalogue import shown_scores
 from polarbear.score.table import ScoreTable
@@ -26,7 +26,7 @@ def usual_folder(settings: Settings) -> Path:
     'runs/iirc-shapes/my_method.MyMethod/order-3-seed-100'
     """
     method = settings.method.replace(":", ".").replace("<locals>.", "")
-    parent = Path("runs") / find(settings.benchmark).name / method
+    parent = Path("runs") / short_name(find(settings.benchmark)) / method
     return parent / f"order-{settings.order}-seed-{settings.seed}"
 
 

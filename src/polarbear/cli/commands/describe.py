@@ -51,7 +51,7 @@ def count_benchmark(
         return stream_statistics(load(benchmark.id, order, root)), None
     except DataError as error:
         reason = str(error).split(". ")[0]
-    nominal = nominal_stream(benchmark.name, order)
+    nominal = nominal_stream(benchmark.id, order)
     if nominal is not None:
         note = f"Counts are the official ones; the data were not read: {reason}."
         return stream_statistics(nominal), note
@@ -82,6 +82,16 @@ def _tables(found: Statistics) -> Iterator[Table]:
 
     yield _sizes_table(found.class_sizes)
 
+    if found.leaks:
+        table = plain_table(
+            *("classes", "", *images[:2], "shown before"),
+            title="What counting images tells of the hierarchy",
+        )
+        for leak in found.leaks:
+            of_each = (count(leak.classes), _from_to(leak.train), _from_to(leak.valid))
+            table.add_row(leak.kind, *of_each, f"{leak.repeated:.0%}")
+        yield table
+
     table = plain_table(
         *("task", "new", "of them super", "seen", *(images if sizes else ())),
         title="Classes and images of each task",
@@ -109,18 +119,18 @@ def _sizes_table(classes: Sequence[ClassSize]) -> Table:
         title="Superclasses, and training images with a class's label on arrival",
     )
     for size in sorted((one for one in classes if one.subclasses), key=lambda one: one.title):
-        below = _from_to(one for one in classes if one.superclass == size.name)
+        below = _from_to(one.train for one in classes if one.superclass == size.name)
         numbers = (count(size.subclasses), count(size.train), below)
         table.add_row(size.title, f"task {size.task}", *numbers)
     alone = [one for one in classes if one.superclass is None and not one.subclasses]
     if alone:
         several = counted(len(alone), "class", "classes")
-        table.add_row(f"none ({several})", "", "", "", _from_to(alone))
+        table.add_row(f"none ({several})", "", "", "", _from_to(one.train for one in alone))
     return table
 
 
-def _from_to(sizes: Iterable[ClassSize]) -> str:
-    counts = sorted({size.train for size in sizes if size.train is not None})
+def _from_to(sizes: Iterable[int | None]) -> str:
+    counts = sorted({size for size in sizes if size is not None})
     if not counts:
         return count(None)
     return count(counts[0]) + (f" to {count(counts[-1])}" if len(counts) > 1 else "")

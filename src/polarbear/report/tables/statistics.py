@@ -45,7 +45,7 @@ def statistics_of(runs: Runs, options: Options) -> Statistics:
     # The class orders may be fewer than when a run was made, or its file is damaged.
     run = next((run for run in every if run.order in known), every[0])
     order = run.order if run.order is not None and run.order in known else 0
-    stream = nominal_stream(benchmark.name, order)
+    stream = nominal_stream(benchmark.id, order)
     if stream is not None:
         return stream_statistics(stream)
     try:
