@@ -39,7 +39,7 @@ def random_images(n: int, seed: int) -> Tensor:
     return torch.randn((n, 3, 6, 6), generator=torch.Generator().manual_seed(seed))
 
 
-def class_images(column: int, limit: int | None) -> Tensor:
+def class_images(column: int, limit: int | None = None) -> Tensor:
     return random_images(9 + column, seed=1000 + column)[:limit]
 
 
@@ -84,6 +84,7 @@ def at_task(
         learner.begin_task(learner.context)
         if task < len(sizes) - 1:
             step(learner, batch_for(learner, seed=task))
+            learner.end_task()
             if between:
                 between(learner)
         old += size

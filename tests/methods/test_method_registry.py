@@ -19,7 +19,7 @@ from polarbear.methods.lucir import LUCIR
 from polarbear.methods.registry import find_class, make_options, resolve
 
 
-def test_the_ten_methods_are_there():
+def test_the_methods_are_there():
     assert list(METHODS) == [
         "finetune",
         "er",
@@ -29,6 +29,7 @@ def test_the_ten_methods_are_there():
         "icarl-cnn",
         "icarl-norm",
         "lucir",
+        "kin",
         "joint",
         "incremental-joint",
     ]

@@ -60,13 +60,16 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     _restore_networks(learner, checkpoint)
     _resize(learner.model, facts["sizes"])
     learner.model.load_state_dict(_group(checkpoint, "model"))
+    device = learner.machine.device
+    own = {name: tensor.to(device) for name, tensor in _group(checkpoint, "method").items()}
+    learner.method.load_state(own)
     if trainer.progress.begun:
-        # A method may change weights in begin_task, so those of the checkpoint come back after.
+        # In begin_task a method may build on what it has, and change that and the weights: those of
+        # the checkpoint come back after.
         trainer.prepare_method()
         learner.model.load_state_dict(_group(checkpoint, "model"))
+        learner.method.load_state(own)
     learner.machine.place(learner.model)
-    device = learner.machine.device
-    learner.method.load_state({k: t.to(device) for k, t in _group(checkpoint, "method").items()})
     logged = _group(checkpoint, "logged")
     learner.method.logged = {name: total.to(device) for name, total in logged.items()}
     if trainer.progress.begun:

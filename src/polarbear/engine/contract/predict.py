@@ -33,7 +33,8 @@ def has_measure(method: Method) -> bool:
 
 def raw_scores(method: Method, images: Tensor, seen: int, *, validation: bool = False) -> Tensor:
     """Return a method's scores for images, float (n, seen); anything else is refused."""
-    name = "validation_scores" if validation else "scores"
+    own = type(method).validation_scores is not Method.validation_scores
+    name = "validation_scores" if validation and own else "scores"
     found = _of_shape((len(images), seen), getattr(method, name)(images), name, method)
     if not found.is_floating_point():
         raise PolarbearError(
