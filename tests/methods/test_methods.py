@@ -127,6 +127,9 @@ def on_meta(learner: Method) -> torch.Tensor:
         return Batch(*(t.to("meta") for t in fields)) if fields else None
 
     learner.model.to("meta").train()
+    learner.to("meta")
+    numbers = {name: getattr(learner.context, name).to("meta") for name in ("epoch", "step")}
+    learner.context = replace(learner.context, **numbers)
     if learner.teacher is not None:
         learner.teacher.to("meta")
     return learner.backward(away(batch), away(reference))
