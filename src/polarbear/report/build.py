@@ -18,6 +18,7 @@ from polarbear.report.figures.confusion import confusion, confusion_full
 from polarbear.report.figures.gallery import gallery, side_by_side
 from polarbear.report.figures.river import river
 from polarbear.report.figures.style import FORMATS, Drawing, save, styled
+from polarbear.report.figures.tree import inferred_trees
 from polarbear.report.options import Options
 from polarbear.report.page.page import write_page
 from polarbear.report.read.answers import comparable_runs
@@ -44,6 +45,7 @@ FIGURES: Mapping[str, Draw] = {
     "confusion-full": confusion_full,
     "memory": figures.memory,
     "hierarchy": figures.hierarchy,
+    "inferred-tree": inferred_trees,
     "river": river,
     "gallery": gallery,
     "side-by-side": side_by_side,

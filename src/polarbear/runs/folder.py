@@ -204,6 +204,20 @@ class RunFolder:
                 record = ScoreRecord.from_json(line, tasks)
             yield record
 
+    def inferred_tree(self) -> dict[str, str] | None:
+        """Return the parent of each class that the method gives one, after the last task so far.
+
+        None if it infers none.
+        """
+        found = None
+        for record in self.scores():
+            found = record.parents if record.split == "test" else found
+        if found is None:
+            return None
+        classes = [name for task in self.manifest()["classes"] for name in task]
+        pairs = zip(classes, found, strict=False)
+        return {child: classes[parent] for child, parent in pairs if parent >= 0}
+
     def sizes(self) -> dict[str, int]:
         """Return the lengths of the line files, for :meth:`cut_back`, once they are on the disk.
 

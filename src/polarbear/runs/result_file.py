@@ -28,11 +28,13 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
     """
     manifest = folder.manifest()
     settings, about = manifest["settings"], manifest["environment"]
-    oracle = {"oracle_rule": True} if manifest.get("oracle_rule") else {}
+    more: dict[str, Any] = {"oracle_rule": True} if manifest.get("oracle_rule") else {}
+    if (tree := folder.inferred_tree()) is not None:
+        more["tree"] = tree
     test, valid = folder.table("test"), folder.table("post_valid")
     return {
         **{k: settings[k] for k in ("method", "benchmark", "order", "seed", "decision")},
-        **oracle,
+        **more,
         "r": plain(test.r),
         "r_top1": None if stream is None else _top1(folder, stream),
         "r_valid": plain(valid.r),

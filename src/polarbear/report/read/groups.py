@@ -24,6 +24,7 @@ KINDS: Mapping[str, Any] = {
     "root": str | None,
     "tasks": int | None,
     "options": dict,
+    "tree": dict | None,
 }
 #: No score is as large; the squares of larger ones are infinite.
 LARGEST = 1e100
@@ -35,7 +36,8 @@ class Run:
 
     ``scores`` has (T,) arrays and ``by_task`` (T, T) arrays by name, NaN where there is none;
     a summary may have few of them. ``classes`` are the class names of each task, empty for a
-    summary. A ``joint`` run, of one task, has its scores at the benchmark's last task.
+    summary. A ``joint`` run, of one task, has its scores at the benchmark's last task. ``tree`` has
+    the parent of each class, as the method infers it, None if it does not.
     """
 
     path: Path
@@ -50,11 +52,16 @@ class Run:
     root: str | None = None
     finished: bool = False
     joint: bool = False
+    tree: Mapping[str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what no run says of itself: it comes from a damaged file."""
         about = {name: getattr(self, name) for name in ("method", "benchmark", "order", "seed")}
-        for name, value in (*about.items(), ("root", self.root), *self.settings.items()):
+        for name, value in (
+            *about.items(),
+            *(("root", self.root), ("tree", self.tree)),
+            *self.settings.items(),
+        ):
             if not fits(value, KINDS.get(name, Any)):
                 raise DataError(f"{self.path} is damaged: its {name} is {value!r:.100}")
         if not all(isinstance(name, str) for task in self.classes for name in task):

@@ -53,6 +53,7 @@ def read_summary(file: Path, split: str) -> Run:
         by_task,
         settings_in_words(content.get("settings", {}), content),
         finished=True,
+        tree=content.get("tree"),
     )
 
 

@@ -111,6 +111,7 @@ def read_run(path: Path, split: str = "test") -> Run:
             classes,
             manifest.get("root"),
             folder.finished,
+            tree=folder.inferred_tree(),
         )
 
 

@@ -1,0 +1,89 @@
+"""The tree a method infers beside the true one: which subclass it puts below which superclass."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from polarbear.base.errors import DataError
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.report.figures.style import MISSING, PAGE, RIGHT, WRONG, Drawing, new_figure
+from polarbear.report.options import Options
+from polarbear.report.read.answers import known_hierarchy
+from polarbear.report.read.groups import Run, Runs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROW = 0.115  # inches a line of 7 points has
+LEFT, MIDDLE, RIGHT_SIDE = 0.0, (0.38, 0.62), 1.0
+
+
+def inferred_trees(runs: Runs, options: Options) -> list[Drawing]:
+    """Draw, for each method that infers a tree, that of its first run after the last task."""
+    hierarchy = known_hierarchy(runs.benchmark)
+    drawings: list[Drawing] = []
+    for group in runs.groups:
+        run = next((run for run in group.runs if run.tree is not None), None)
+        if run is not None:
+            name = "inferred-tree" if not drawings else f"inferred-tree-{group.name}"
+            drawings.append(_drawing(name, group.title, run, hierarchy))
+    if not drawings:
+        raise DataError("no method of these runs infers which class lies below which")
+    return drawings
+
+
+def _drawing(name: str, title: str, run: Run, hierarchy: Hierarchy) -> Drawing:
+    found = run.tree or {}
+    true = {one: up for one in hierarchy.names if (up := hierarchy.parent(one))}
+    lines = _lines(hierarchy, true)
+    figure = new_figure(PAGE, 0.9 + ROW * len(lines))
+    axes = figure.add_subplot()
+    _draw(axes, hierarchy, lines, true, found)
+    right = sum(found.get(child) == parent for child, parent in true.items())
+    false = sum(child not in true for child in found)
+    wrong = len(found) - right - false
+    words = (
+        f"The tree that {title} infers (right) beside the true one (left), order {run.order}, "
+        f"after the last task: of {len(true)} parents {right} are found, {wrong} are wrong, and "
+        f"{false} classes without a parent are given one."
+    )
+    return Drawing(name, words, figure)
+
+
+def _lines(hierarchy: Hierarchy, true: Mapping[str, str]) -> list[str]:
+    """Return the classes that lie below none, in families, then those that stand alone."""
+    parents = set(true.values())
+    below = [one for one in hierarchy.names if one in true and one not in parents]
+    alone = [one for one in hierarchy.names if one not in true and one not in parents]
+    return sorted(below, key=lambda one: (true[one], one)) + sorted(alone)
+
+
+def _draw(
+    axes: "Axes",
+    hierarchy: Hierarchy,
+    lines: list[str],
+    true: Mapping[str, str],
+    found: Mapping[str, str],
+) -> None:
+    height = {one: -place for place, one in enumerate(lines)}
+    family = {
+        parent: [height[c] for c in lines if true.get(c) == parent] for parent in true.values()
+    }
+    centre = {parent: sum(places) / len(places) for parent, places in family.items() if places}
+    inferred = centre | {guess: height[guess] for guess in found.values() if guess in height}
+    for one, y in height.items():
+        parent, guess = true.get(one), found.get(one)
+        colour = RIGHT if guess == parent else MISSING if guess is None else WRONG
+        axes.text(0.5, y, hierarchy.title(one), ha="center", va="center", fontsize=7, color=colour)
+        if parent in centre:
+            axes.plot([LEFT, MIDDLE[0]], [centre[parent], y], color="#bbbbbb", linewidth=0.6)
+        if guess in inferred:
+            axes.plot([MIDDLE[1], RIGHT_SIDE], [y, inferred[guess]], color=colour, linewidth=0.6)
+    for x, side, places in ((LEFT, "right", centre), (RIGHT_SIDE, "left", inferred)):
+        for parent, place in places.items():
+            axes.text(x, place, f" {hierarchy.title(parent)} ", ha=side, va="center", fontsize=7)
+    for x, words in ((LEFT, "true"), (0.5, "blue: right; grey: not found; orange: wrong")):
+        axes.text(x, 1.6, words, ha="center", va="bottom", fontsize=7)
+    axes.text(RIGHT_SIDE, 1.6, "inferred", ha="center", va="bottom", fontsize=7)
+    axes.set_xlim(-0.4, 1.4)
+    axes.set_ylim(-len(lines), 3)
+    axes.axis("off")

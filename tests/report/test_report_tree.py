@@ -1,0 +1,60 @@
+"""The picture of an inferred tree beside the true one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine_run import shapes_stream, tiny
+from polarbear.base.errors import DataError
+from polarbear.launch.runner import run
+from polarbear.report.figures.style import styled
+from polarbear.report.figures.tree import inferred_trees
+from polarbear.report.options import Options
+from polarbear.report.read.runs import read_runs
+from polarbear.runs.folder import RunFolder
+from polarbear.runs.result_file import summarise
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs")
+    for method in ("kin", "er"):
+        settings = tiny(method, learning_rate=0.1, schedule="cosine", epochs=4, tasks=None)
+        assert run(settings, path / method, stream=shapes_stream(), save_every=1e9)
+    return path
+
+
+def words_of(figure: object) -> list[str]:
+    return [text.get_text().strip() for text in figure.axes[0].texts]
+
+
+def test_the_tree_of_a_run_is_drawn_beside_the_true_one(folder: Path) -> None:
+    tree = RunFolder(folder / "kin").inferred_tree()
+    hierarchy = shapes_stream().hierarchy
+    true = {name: up for name in hierarchy.names if (up := hierarchy.parent(name))}
+    with styled():
+        (drawing,) = inferred_trees(read_runs(folder), Options())
+    right = sum(tree.get(child) == parent for child, parent in true.items())
+    false = sum(child not in true for child in tree)
+    assert f"of {len(true)} parents {right} are found" in drawing.caption
+    assert f"{false} classes without a parent are given one" in drawing.caption
+    titles = [hierarchy.title(name) for name in hierarchy.names]
+    assert set(titles) <= set(words_of(drawing.figure))
+
+
+def test_a_summary_keeps_the_tree(folder: Path, tmp_path: Path) -> None:
+    summary = summarise(RunFolder(folder / "kin"))
+    file = tmp_path / "iirc-shapes" / "kin" / "order-0.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(summary))
+    (group,) = read_runs(file).groups
+    assert group.runs[0].tree == RunFolder(folder / "kin").inferred_tree()
+    assert "tree" not in summarise(RunFolder(folder / "er"))
+
+
+def test_runs_that_infer_none_have_no_such_figure(folder: Path) -> None:
+    with pytest.raises(DataError, match="no method of these runs infers"):
+        inferred_trees(read_runs(folder / "er"), Options())
