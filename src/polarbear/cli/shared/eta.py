@@ -48,10 +48,12 @@ class Workload:
         task = progress.task
         earlier = zip(self.epochs[:task], self.images[:task], strict=True)
         passed = sum(e * n for e, n in earlier)
-        if task < len(self.images):
-            size = self.images[task]
-            passed += progress.epoch * size + min(progress.step * self.batch_size, size)
-        return passed
+        if task >= len(self.images):
+            return passed
+        size = self.images[task]
+        if progress.phase > 0:  # later phases are short, and not reckoned
+            return passed + self.epochs[task] * size
+        return passed + progress.epoch * size + min(progress.step * self.batch_size, size)
 
 
 class Pace:

@@ -77,9 +77,9 @@ class Watch(Silent):
         done, total = self.workload.done(progress), self.workload.total
         self.pace.update(now, done)
         # Tasks are numbered from 0 everywhere, epochs are counted.
-        epochs = trainer.settings.epochs_of(progress.task)
+        epochs, phase = trainer.phase.epochs, f" {trainer.phase.name}".rstrip()
         epoch = min(progress.epoch + 1, epochs)
-        place = f"task {progress.task} (0–{trainer.tasks - 1}) epoch {epoch}/{epochs}"
+        place = f"task {progress.task} (0–{trainer.tasks - 1}){phase} epoch {epoch}/{epochs}"
         numbers = [f"rate {trainer.rate:g}", f"valid {share(self.valid)}"]
         if not math.isnan(speed := self.pace.speed):
             numbers.append(f"{speed:,.0f} images/s")
