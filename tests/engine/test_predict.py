@@ -17,6 +17,7 @@ from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.launch.check.learner import check_learner
 from polarbear.launch.runner import resume, run
 from polarbear.methods.er import ER
+from polarbear.report.read.runs import read_runs
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result_file import command_of, summarise
 from polarbear.score import metrics
@@ -203,6 +204,24 @@ def test_a_rule_by_dotted_path_predicts_and_an_oracle_is_noted(tmp_path: Path) -
         assert folder.manifest().get("oracle_rule", False) is oracle
         assert summarise(folder).get("oracle_rule", False) is oracle
     assert (RunFolder(tmp_path / "best_two").predictions(1).sum(axis=1) == 2).all()
+
+
+class Told(ER):
+    """ER that says it was told more than a learner is."""
+
+    title = "ER, told"
+    oracle = True
+
+
+def test_what_a_class_calls_itself_is_in_the_manifest_and_the_report(tmp_path: Path) -> None:
+    for method in ("test_predict:Told", "er"):
+        assert run(tiny(method, tasks=1, epochs=1), tmp_path / method[-4:], stream=STREAM)
+    told, plain = (RunFolder(tmp_path / name) for name in ("Told", "er"))
+    for written in (told.manifest(), summarise(told)):
+        assert (written["title"], written["oracle"]) == ("ER, told", True)
+    for written in (plain.manifest(), summarise(plain)):
+        assert not {"title", "oracle"} & set(written)
+    assert read_runs(told.path).groups[0].title == "ER, told (oracle)"
 
 
 @pytest.mark.parametrize("method", ["Learnt", "ByLoss", "Halved"])

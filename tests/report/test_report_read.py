@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from polarbear.base.errors import DataError, UnknownNameError
-from polarbear.report.read.runs import read_runs
+from polarbear.report.read.runs import read_run, read_runs
 from polarbear.runs.folder import RunFolder
 from synthetic_runs import make_run, summary
 
@@ -247,6 +248,44 @@ def test_runs_of_an_oracle_are_never_shown_without_saying_so(tmp_path: Path) -> 
         "A-GEM",
         "LUCIR, decision not_there:rule (oracle)",
     ]
+
+
+def rewritten(folder: Path, **more: Any) -> None:
+    """Write more into a run's manifest."""
+    file = folder / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | more))
+
+
+def test_a_method_that_is_not_ours_has_the_title_of_its_class(tmp_path: Path) -> None:
+    rewritten(make_run(tmp_path / "a", "not_there:Mine"), title="My\nmethod")
+    make_run(tmp_path / "b", "not_there:Mine", seed=2)
+    rewritten(make_run(tmp_path / "c", "agem"), title="mine, too")
+    told = {"title": "Told", "oracle": True, "method": "not_there:Told"}
+    summary(tmp_path / "iirc-shapes" / "t" / "order-0.json", [0.5] * 7, **told)
+    groups = read_runs(tmp_path).groups
+    assert [group.title for group in groups] == ["A-GEM", "My method", "Told (oracle)"]
+    assert [group.method_title for group in groups] == ["A-GEM", "My method", "Told (oracle)"]
+
+
+def test_a_strangers_title_is_never_taken_for_ours_and_an_oracle_never_for_none(
+    tmp_path: Path,
+) -> None:
+    make_run(tmp_path / "a", "er")
+    rewritten(make_run(tmp_path / "b", "not_there:Mine"), title="ER")
+    rewritten(make_run(tmp_path / "c", "here:Told"), oracle=True)
+    rewritten(make_run(tmp_path / "d", "there:Told"), oracle=True)
+    assert [group.title for group in read_runs(tmp_path).groups] == [
+        "er",
+        "here:Told (oracle)",
+        "not_there:Mine",
+        "there:Told (oracle)",
+    ]
+
+
+def test_a_title_that_is_no_text_is_damage(tmp_path: Path) -> None:
+    rewritten(make_run(tmp_path / "a"), title=3)
+    with pytest.raises(DataError, match="its title is 3"):
+        read_run(tmp_path / "a")
 
 
 def test_settings_an_older_version_did_not_write_have_their_defaults(tmp_path: Path) -> None:

@@ -90,6 +90,9 @@ def begin(
     }
     if settings.decision not in (None, OWN_RULE) and decision(settings.decision).oracle:
         manifest["oracle_rule"] = True  # reports import no rule to ask it
+    method = type(learner.method)
+    manifest |= {"title": method.title} if method.title else {}  # nor a method
+    manifest |= {"oracle": True} if method.oracle else {}
     return Prepared(RunFolder.create(folder, manifest), stream, learner, threads)
 
 

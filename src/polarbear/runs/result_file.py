@@ -28,7 +28,7 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
     """
     manifest = folder.manifest()
     settings, about = manifest["settings"], manifest["environment"]
-    more: dict[str, Any] = {"oracle_rule": True} if manifest.get("oracle_rule") else {}
+    more = {k: manifest[k] for k in ("title", "oracle", "oracle_rule") if manifest.get(k)}
     if (tree := folder.inferred_tree()) is not None:
         more["tree"] = tree
     test, valid = folder.table("test"), folder.table("post_valid")

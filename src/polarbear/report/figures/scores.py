@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polarbear.base.errors import DataError, counted
-from polarbear.methods.catalogue import title
 from polarbear.report.figures import curves, style
 from polarbear.report.figures.curves import Series, average, caption, own_images
 from polarbear.report.figures.style import COLOURS, Drawing
@@ -105,7 +104,7 @@ def memory(runs: Runs, options: Options) -> list[Drawing]:
         curves.draw_groups(
             left, groups, average("pw_jaccard"), lambda g: f"{_size(g)} ({counted(g.count, 'run')})"
         )
-        left.set_title(title(groups[0].method))
+        left.set_title(groups[0].method_title)
         curves.name_axes(left, "after task $j$", "average pw-JS  $R_j$")
         left.legend(title="images kept per class", alignment="left")
         _memory_ends(right, groups)

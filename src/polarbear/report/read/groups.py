@@ -11,8 +11,9 @@ import numpy as np
 from polarbear.base.arrays import Bools, Floats, frozen
 from polarbear.base.errors import DataError, unknown_name
 from polarbear.base.names import readable
-from polarbear.methods.catalogue import title
+from polarbear.methods.catalogue import METHODS, title
 from polarbear.runs.folder import RunFolder
+from polarbear.score.decide import ORACLE
 from polarbear.settings.settings import fits
 
 #: What kinds of values a run has, in its settings or beside them.
@@ -23,6 +24,7 @@ KINDS: Mapping[str, Any] = {
     "seed": int | None,
     "root": str | None,
     "tasks": int | None,
+    "title": str,
     "options": dict,
     "tree": dict | None,
 }
@@ -37,7 +39,8 @@ class Run:
     ``scores`` has (T,) arrays and ``by_task`` (T, T) arrays by name, NaN where there is none;
     a summary may have few of them. ``classes`` are the class names of each task, empty for a
     summary. A ``joint`` run, of one task, has its scores at the benchmark's last task. ``tree`` has
-    the parent of each class, as the method infers it, None if it does not.
+    the parent of each class, as the method infers it, None if it does not. ``title`` is
+    what the method's class calls itself, if anything; an ``oracle`` is told what no learner is.
     """
 
     path: Path
@@ -53,15 +56,14 @@ class Run:
     finished: bool = False
     joint: bool = False
     tree: Mapping[str, str] | None = field(default=None, repr=False)
+    title: str = ""
+    oracle: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no run says of itself: it comes from a damaged file."""
-        about = {name: getattr(self, name) for name in ("method", "benchmark", "order", "seed")}
-        for name, value in (
-            *about.items(),
-            *(("root", self.root), ("tree", self.tree)),
-            *self.settings.items(),
-        ):
+        names = ("method", "benchmark", "order", "seed", "root", "tree", "title")
+        about = {name: getattr(self, name) for name in names}
+        for name, value in (*about.items(), *self.settings.items()):
             if not fits(value, KINDS.get(name, Any)):
                 raise DataError(f"{self.path} is damaged: its {name} is {value!r:.100}")
         if not all(isinstance(name, str) for task in self.classes for name in task):
@@ -124,8 +126,19 @@ class Group:
     def title(self) -> str:
         """Name for people: ``ER``, ``ER, memory 50``; an oracle's says so."""
         if self.alike:
-            return readable(self.name, 400)
-        return title(self.method) + readable(self.name.removeprefix(self.method), 400)
+            return readable(self.name, 400) + self._told
+        return self.method_title + readable(self.name.removeprefix(self.method), 400)
+
+    @property
+    def method_title(self) -> str:
+        """The method's name for people: the catalogue's, else what its class calls itself."""
+        own = next((run.title for run in self.runs if run.title), "")
+        known = self.method in METHODS or not own
+        return (title(self.method) if known else readable(own)) + self._told
+
+    @property
+    def _told(self) -> str:
+        return ORACLE if any(run.oracle for run in self.runs) else ""
 
     @property
     def tasks(self) -> int:

@@ -54,6 +54,8 @@ def read_summary(file: Path, split: str) -> Run:
         settings_in_words(content.get("settings", {}), content),
         finished=True,
         tree=content.get("tree"),
+        title=content.get("title", ""),
+        oracle=content.get("oracle") is True,
     )
 
 

@@ -112,6 +112,8 @@ def read_run(path: Path, split: str = "test") -> Run:
             manifest.get("root"),
             folder.finished,
             tree=folder.inferred_tree(),
+            title=manifest.get("title", ""),
+            oracle=manifest.get("oracle") is True,
         )
 
 
