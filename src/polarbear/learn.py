@@ -15,6 +15,7 @@ import torch
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce, frozen_copy, teacher_targets
+from polarbear.engine.contract.phase import Phase
 from polarbear.engine.task.selection import Candidates
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.launch import runner
@@ -35,6 +36,7 @@ __all__ = [
     "CheckError",
     "Finding",
     "Method",
+    "Phase",
     "Result",
     "Settings",
     "TaskContext",

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
@@ -10,7 +11,9 @@ import pytest
 import torch
 
 from polarbear.cli import main
+from polarbear.engine.contract.batch import TaskContext
 from polarbear.engine.contract.method import Method
+from polarbear.engine.contract.phase import Phase
 from polarbear.launch.check.learner import check_learner
 from polarbear.runs.folder import RunFolder
 from tiny_learner import at_task, batch_for, scores_of, slow_bce
@@ -37,8 +40,13 @@ def test_the_page_shows_the_example_and_it_is_short() -> None:
 
 def test_the_page_names_every_attribute_of_a_method() -> None:
     for name, value in vars(Method).items():
-        if not name.startswith("_") and isinstance(value, (str, bool)) and name != "summary":
+        if not name.startswith("_") and isinstance(value, (str, int)):
             assert f"`{name}`" in PAGE
+
+
+def test_the_page_names_all_of_the_context_and_of_a_phase() -> None:
+    for one in (*fields(TaskContext), *fields(Phase)):
+        assert re.search(rf"`{one.name}(\(\w*(, \w+)*\))?`", PAGE), one.name
 
 
 def test_the_example_passes_the_check(own_method: ModuleType) -> None:
