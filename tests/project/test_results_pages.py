@@ -1,0 +1,70 @@
+"""What pages say of our results is what the files in ``results`` say."""
+
+import json
+import re
+from statistics import mean, stdev
+
+import pytest
+
+from doc_pages import PAGES, ROOT
+
+RESULTS = ROOT / "results" / "iirc-cifar"
+WITH_MEANS = ("agem", "er", "icarl-cnn", "icarl-norm", "kin", "lucir")
+FOUND = ("parents_right", "parents_wrong", "parents_false")
+
+
+def runs(method: str) -> list[dict]:
+    files = sorted((RESULTS / method).glob("order-*.json"))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip(" *") for cell in line.strip().strip("|").split("|")]
+
+
+def shown(scores: list[float]) -> str:
+    return f"{mean(scores):.3f} ({stdev(scores):.3f})"
+
+
+@pytest.mark.parametrize("method", WITH_MEANS)
+def test_the_means_of_a_page_are_those_of_the_files(method: str) -> None:
+    page, found = PAGES[f"docs/methods/{method}.md"], runs(method)
+    tables = re.search(
+        r"^(\| task \|.*)\n\|[-|]+\n(?:.*\n)*?(\| (?:Kin, )?mean \(std\).*)", page, re.M
+    )
+    said = dict(zip(cells(tables[1])[1:], cells(tables[2])[1:], strict=True))
+    due = {task: [run["r"][int(task)] for run in found] for task in said if task.isdigit()}
+    assert {task: shown(scores) for task, scores in due.items()} == {t: said[t] for t in due}
+    assert len(due) >= 5
+    if "all tasks" in said:
+        assert said["all tasks"] == shown([mean(run["r"]) for run in found])
+
+
+def test_the_tables_of_kin_are_those_of_the_files() -> None:
+    page, found = PAGES["docs/methods/kin.md"], runs("kin")
+    lines = {name: re.findall(rf"^\| {name} \|(.*)\|$", page, re.M) for name in ("mean", "std")}
+    said = {name: [float(cell) for line in lines[name] for cell in cells(line)] for name in lines}
+    by_task = list(zip(*(run["r"] for run in found), strict=True))
+    assert said["mean"] == [round(mean(scores), 3) for scores in by_task]
+    assert said["std"] == [round(stdev(scores), 3) for scores in by_task]
+    orders = {
+        name: cells(line)
+        for name, line in re.findall(r"^\| (after task 21|over all tasks) \| (0.*)\|$", page, re.M)
+    }
+    assert orders["after task 21"] == [f"{run['r'][21]:.3f}" for run in found]
+    assert orders["over all tasks"] == [f"{mean(run['r']):.3f}" for run in found]
+
+
+def test_what_is_said_of_kin_in_words_is_so() -> None:
+    found = runs("kin")
+    last, over = [run["r"][21] for run in found], [mean(run["r"]) for run in found]
+    parents = ["{:.1f}".format(77 * mean(run["scores"][n][21] for run in found)) for n in FOUND]
+    page, readme = PAGES["docs/methods/kin.md"], PAGES["README.md"]
+    assert f"{mean(last):.3f} ± {stdev(last):.3f}" in page
+    assert (
+        f"**{mean(last):.3f} ± {stdev(last):.3f}** | {mean(over):.3f} ± {stdev(over):.3f}" in readme
+    )
+    assert "{} get the right one on average, {} a wrong one; {} classes".format(*parents) in page
+    assert f"{parents[0]} of 77" in readme
+    without = f"{mean(last[1:]):.3f} as well; over all tasks it is {mean(over[1:]):.3f}"
+    assert without in page
