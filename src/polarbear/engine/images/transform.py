@@ -6,7 +6,7 @@ Shapes depend on nothing but the batch's, so a CUDA graph can hold these steps.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -185,6 +185,18 @@ def augment(
         raise DataError(f"{len(images)} images but a jitter for {len(jitter)}: give one each")
     vary = _compiled_vary() if compiled else _vary
     return vary(images, jitter, transform.crop, _scale_and_shift(transform, images.device))
+
+
+def augment_views(
+    images: Tensor,
+    jitters: Sequence[Jitter],
+    transform: ImageTransform,
+    *,
+    compiled: bool = False,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return the first view of uint8 images (n, h, w, 3), and the others, one for each jitter."""
+    first, *others = (augment(images, one, transform, compiled=compiled) for one in jitters)
+    return first, tuple(others)
 
 
 def _vary(images: Tensor, jitter: Jitter, crop: PadCrop | ResizedCrop, linear: Tensor) -> Tensor:
