@@ -15,6 +15,7 @@ import torch
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce, frozen_copy, teacher_targets
+from polarbear.engine.images.transform import ImageTransform, Jitter, PadCrop, ResizedCrop
 from polarbear.engine.task.selection import Candidates
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.launch import runner
@@ -34,7 +35,11 @@ __all__ = [
     "Candidates",
     "CheckError",
     "Finding",
+    "ImageTransform",
+    "Jitter",
     "Method",
+    "PadCrop",
+    "ResizedCrop",
     "Result",
     "Settings",
     "TaskContext",
