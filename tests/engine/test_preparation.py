@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import fake_graphs
+from doc_pages import PAGES, ROOT
 from engine_run import outcome, shapes_stream, tiny
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.images.preparation import find_transform
@@ -212,6 +213,11 @@ def test_a_run_with_a_preparation_of_ones_own_resumes(tmp_path: Path) -> None:
         run(settings, tmp_path / "broken", stream=shapes_stream(), on_step=stop, save_every=0)
     assert resume(tmp_path / "broken", stream=shapes_stream())
     assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
+
+
+def test_the_page_shows_the_example() -> None:
+    code = (ROOT / "examples" / "own_images.py").read_text(encoding="utf-8")
+    assert f"```python\n{code}```" in PAGES["docs/how-to/your-own-data.md"]
 
 
 def test_the_usual_transforms_are_as_before() -> None:
