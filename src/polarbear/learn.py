@@ -16,6 +16,7 @@ from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce, frozen_copy, teacher_targets
 from polarbear.engine.contract.phase import Phase
+from polarbear.engine.images.transform import ImageTransform, Jitter, PadCrop, ResizedCrop
 from polarbear.engine.task.selection import Candidates
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.launch import runner
@@ -35,8 +36,12 @@ __all__ = [
     "Candidates",
     "CheckError",
     "Finding",
+    "ImageTransform",
+    "Jitter",
     "Method",
+    "PadCrop",
     "Phase",
+    "ResizedCrop",
     "Result",
     "Settings",
     "TaskContext",

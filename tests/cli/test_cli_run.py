@@ -164,6 +164,15 @@ def test_none_is_a_value_and_flags_keep_their_types() -> None:
     assert (asked.keep_scores, asked.device) == (True, "cpu")
 
 
+def test_values_by_name_are_json_or_text() -> None:
+    words = ["--preparation", "mine:images", "--preparation-options", "side=64", "scale=[0.2, 1]"]
+    asked = parse(["er", *SHAPES, *words, "pale=true", "name=a=b", "none=null", "--seed", "3"])
+    found = {"side": 64, "scale": [0.2, 1], "pale": True, "name": "a=b", "none": None}
+    assert asked.settings.preparation_options == found
+    assert asked.settings.seed == 3
+    assert parse(["er", *SHAPES]).settings.preparation_options == {}
+
+
 def test_every_setting_and_option_is_a_flag_with_help(output) -> None:
     text = output("run", "lucir", *SHAPES, "--help")
     for one in fields(Settings):
@@ -249,6 +258,7 @@ def test_bad_input_is_refused_in_one_line(words: tuple[str, ...], message: str, 
         (("--save-every", "-1"), "--save-every must be at least 0"),
         (("--precision", "fp8"), "invalid choice 'fp8' for argument '--precision'"),
         (("--options.top-k", "2"), "--options.top-k"),
+        (("--preparation-options", "side", "64"), "'side' is no NAME=VALUE, such as side=64"),
     ],
 )
 def test_bad_flags_are_explained(words: tuple[str, ...], message: str, capsys) -> None:

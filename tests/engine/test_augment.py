@@ -11,6 +11,7 @@ from torch import Tensor
 
 from polarbear.base.arrays import Pixels
 from polarbear.base.errors import DataError, UnknownNameError
+from polarbear.engine.images.preparation import find_transform
 from polarbear.engine.images.transform import (
     CIFAR,
     IMAGENET,
@@ -20,7 +21,6 @@ from polarbear.engine.images.transform import (
     PadCrop,
     ResizedCrop,
     augment,
-    find_transform,
     for_evaluation,
 )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import polarbear
@@ -21,6 +22,8 @@ from polarbear.cli.commands.new_benchmark import draw_orders
 from polarbear.data.kinds import Data
 from polarbear.data.npz import open_npz
 from polarbear.data.table import open_table
+from polarbear.engine.images.transform import TRANSFORMS, ImageTransform, for_evaluation
+from polarbear.launch.prepare import build_learner
 from polarbear.launch.runner import resume, run
 from polarbear.methods.presets import settings_for
 from polarbear.named.card import data_card
@@ -365,6 +368,69 @@ def test_what_new_benchmark_refuses(animals: Path, refused: Callable[..., str]) 
     assert "holds a benchmark already" in refused("new-benchmark", "zoo", *data)
     (animals / "hierarchy.toml").unlink()
     assert "holds no hierarchy.toml" in refused("new-benchmark", "z", *data)
+
+
+def test_a_new_benchmark_has_its_own_mean_and_deviation(animals: Path) -> None:
+    images = np.load(animals / "arrays.npz")["train_images"] / 255
+    for name, data in (("folders", "."), ("arrays", "arrays.npz")):
+        assert make(animals / data, name=name) == 0
+        colours = find(name).colours
+        assert colours is not None
+        assert colours.mean == pytest.approx(images.mean(axis=(0, 1, 2)), rel=1e-12)
+        assert colours.std == pytest.approx(images.std(axis=(0, 1, 2)), rel=1e-12)
+    assert find("folders").colours == find("arrays").colours
+
+
+def test_runs_normalise_by_the_mean_and_deviation_of_the_data(animals: Path) -> None:
+    assert make(animals) == 0
+    colours, stream = find("zoo").colours, polarbear.load("zoo")
+    assert colours is not None
+    tiny = {"network": "engine_run:TinyNetwork", "device": "cpu"}
+
+    def transform(**changes: str) -> ImageTransform:
+        settings = Settings("er", benchmark="zoo", **tiny | changes)
+        return build_learner(settings, stream).transform
+
+    assert transform() == ImageTransform(colours.mean, colours.std)
+    pixels = torch.from_numpy(stream.images("train")[np.arange(len(stream.train_leaf))])
+    normalised = for_evaluation(pixels, transform())
+    assert normalised.mean(dim=(0, 2, 3)).tolist() == pytest.approx([0, 0, 0], abs=1e-5)
+    assert normalised.std(dim=(0, 2, 3)).tolist() == pytest.approx([1, 1, 1], abs=1e-3)
+    for name in ("plain", "cifar"):
+        assert transform(preparation=name) is TRANSFORMS[name]
+    file = Path("zoo/benchmark.toml")
+    whole = file.read_text()
+    file.write_text(whole[: whole.index("[colours]")])  # as it was written before
+    assert find("zoo").colours is None
+    assert transform() is TRANSFORMS["plain"]
+
+
+def test_a_named_preparation_brings_its_own_numbers(animals: Path) -> None:
+    assert make(animals, "--preparation", "cifar") == 0
+    assert find("zoo").colours is None
+    assert "colours" not in Path("zoo/benchmark.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("mean = [0.5, 0.5]\nstd = [1, 1, 1]", "mean must be three numbers"),
+        ("mean = [0.5, 0.5, nan]\nstd = [1, 1, 1]", "mean must be three numbers"),
+        ("mean = [0.5, 0.5, 0.5]\nstd = [1, 0, 1]", "std must be three numbers over 0"),
+        ("mean = [0.5, 0.5, 0.5]", "lacks colours.std"),
+        ("mean = 0.5\nstd = [1, 1, 1]", "colours.mean must be list, not 0.5"),
+        ("means = [0.5, 0.5, 0.5]", "did you mean 'colours.mean'"),
+    ],
+)
+def test_a_mean_and_deviation_that_do_not_do(
+    animals: Path, refused: Callable[..., str], written: str, said: str
+) -> None:
+    assert make(animals, "--preparation", "cifar") == 0
+    with Path("zoo/benchmark.toml").open("a") as file:
+        file.write(f"\n[colours]\n{written}\n")
+    message = refused("describe", "zoo")
+    assert said in message
+    assert "benchmark.toml" in message
 
 
 def test_two_hierarchies_beside_the_data(animals: Path, refused: Callable[..., str]) -> None:

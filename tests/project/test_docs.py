@@ -66,7 +66,8 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    sys.modules.pop("own_method", None)
+    for name in ("own_method", "own_images"):
+        sys.modules.pop(name, None)
 
 
 def runs_here(block: Block) -> bool:

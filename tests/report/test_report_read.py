@@ -315,6 +315,22 @@ def test_runs_from_before_a_setting_of_several_numbers_are_in_the_group_of_its_d
     }
 
 
+def test_options_of_a_preparation_tell_runs_apart_and_none_do_not(tmp_path: Path) -> None:
+    old = make_run(tmp_path / "old", order=0)
+    make_run(tmp_path / "new", order=1)
+    manifest = json.loads((old / "manifest.json").read_text())
+    del manifest["settings"]["preparation_options"]
+    (old / "manifest.json").write_text(json.dumps(manifest))
+    assert {group.name: len(group.runs) for group in read_runs(tmp_path).groups} == {"er": 2}
+    for name, side in (("small", 32), ("large", 64)):
+        own = {"preparation": "mine:images", "preparation_options": {"side": side}}
+        make_run(tmp_path / "own" / name, **own)
+    assert {group.name: len(group.runs) for group in read_runs(tmp_path / "own").groups} == {
+        "er, preparation side 32": 1,
+        "er, preparation side 64": 1,
+    }
+
+
 def test_the_same_run_twice_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make_run(tmp_path / "a")
     make_run(tmp_path / "b")

@@ -1,6 +1,7 @@
 """Small result files and their comparison with the paper."""
 
 import json
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,10 @@ def test_a_switch_that_is_on_by_default_can_be_off() -> None:
         {"schedule": "steps", "rate_steps": (0.3, 0.6, 0.9), "rate_factor": 0.2, "warm_up": 1},
         {"optimiser": "adamw", "learning_rate": 0.001, "clip": 1.0, "schedule": "cosine"},
         {"options": {"margin_moves_sigma": True, "top_k": 3}},
+        {
+            "preparation": "my_images:prepare",
+            "preparation_options": {"side": 64, "scale": [0.2, 1], "as": "3", "pale": True},
+        },
     ],
 )
 def test_the_command_gives_the_settings_back(changes: dict[str, Any]) -> None:
@@ -96,7 +101,7 @@ def test_the_command_gives_the_settings_back(changes: dict[str, Any]) -> None:
 
 
 def read_back(settings: Settings) -> Settings:
-    words = command_of(settings.to_dict()).removeprefix("polarbear run ").split()
+    words = shlex.split(command_of(settings.to_dict()).removeprefix("polarbear run "))
     return parse(words).settings
 
 

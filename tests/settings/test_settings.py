@@ -31,7 +31,8 @@ CHANGED: dict[str, Any] = {
     "plateau_factor": 0.5,
     "plateau_threshold": 0.0,
     "network": "small",
-    "preparation": "plain",
+    "preparation": "my_images:prepare",
+    "preparation_options": {"side": 64},
     "memory_per_class": None,
     "memory_total": 100,
     "decision": "top1",
@@ -70,6 +71,7 @@ def test_the_defaults_are_the_papers_for_cifar() -> None:
         "plateau_threshold": 1e-3,
         "network": "resnet32",
         "preparation": None,
+        "preparation_options": {},
         "memory_per_class": 20,
         "memory_total": None,
         "decision": None,
@@ -96,6 +98,7 @@ def test_every_setting_survives_a_manifest() -> None:
 
 def test_a_manifest_without_newer_settings_has_the_papers() -> None:
     newer = ("optimiser", "nesterov", "clip", "schedule", "warm_up", "rate_steps", "rate_factor")
+    newer += ("preparation_options",)
     old = {k: v for k, v in Settings("er").to_dict().items() if k not in newer}
     assert Settings.from_dict(old) == Settings("er")
 
@@ -104,8 +107,8 @@ KINDS = {
     "run": "method benchmark order seed tasks",
     "result": "epochs first_task_factor batch_size learning_rate optimiser momentum nesterov "
     "weight_decay clip schedule warm_up rate_steps rate_factor "
-    "plateau_patience plateau_factor plateau_threshold network preparation memory_per_class "
-    "memory_total decision options",
+    "plateau_patience plateau_factor plateau_threshold network preparation preparation_options "
+    "memory_per_class memory_total decision options",
     "arithmetic": "precision fused",
     "speed": "device graph compile",
     "files": "keep_scores",
@@ -181,6 +184,15 @@ def test_a_limit_itself_is_allowed(name: str, good: float) -> None:
 def test_a_methods_option_is_a_finite_number(bad: float) -> None:
     with pytest.raises(PolarbearError, match="the option margin must be a finite number, not"):
         Settings("lucir", options={"margin": bad})
+    with pytest.raises(PolarbearError, match="the option pad must be a finite number, not"):
+        Settings("er", preparation="mine:images", preparation_options={"pad": bad})
+
+
+@pytest.mark.parametrize("name", [None, "cifar"])
+def test_only_a_preparation_of_ones_own_has_options(name: str | None) -> None:
+    said = "preparation_options are for a preparation of your own, package.module:function, not"
+    with pytest.raises(PolarbearError, match=said):
+        Settings("er", preparation=name, preparation_options={"pad": 2})
 
 
 @pytest.mark.parametrize("name", ["memory_per_class", "memory_total"])
@@ -203,6 +215,7 @@ def test_a_memory_of_nothing_is_refused_with_what_to_do(name: str) -> None:
         ("rate_steps", ["0.5"], r"rate_steps must be tuple\[float, ...\], not \('0.5',\)"),
         ("memory_per_class", "all", r"memory_per_class must be int \| None, not 'all'"),
         ("preparation", 3, r"preparation must be str \| None, not 3"),
+        ("preparation_options", "pad=2", "preparation_options must be dict"),
         ("options", None, "options must be dict"),
         ("options", [("margin", 0.1)], "options must be dict"),
         ("keep_scores", "yes", "keep_scores must be bool, not 'yes'"),

@@ -7,7 +7,7 @@ import numpy as np
 
 _PURPOSES = (
     *("weights", "shuffle", "augment", "memory", "reference", "look-up", "dropout"),
-    *("reservoir", "held-out"),
+    *("reservoir", "held-out", "views", "reference views"),
 )
 
 

@@ -15,7 +15,8 @@ from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.method import Method
 from polarbear.engine.contract.predict import decision_name
 from polarbear.engine.images.pixels import Pixels, place_pixels
-from polarbear.engine.images.transform import find_transform, for_evaluation
+from polarbear.engine.images.preparation import find_transform, refuse_bad_crop
+from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.heads import build_head
 from polarbear.engine.nets.model import Model
@@ -150,8 +151,8 @@ def assemble(
     """Put together a learner of a class, whatever method the settings name."""
     machine = Machine.of(settings)
     machine.allow_tf32()
-    prepared = find_transform(settings.preparation or find(settings.benchmark).preparation)
     first = torch.from_numpy(np.array(stream.images("train")[:1]))
+    prepared = _preparation(settings, first)
     side = for_evaluation(first, prepared).shape[2]  # as the network gets them
     backbone = build_backbone(settings.network, settings.seed, side=side)
     width, classes = feature_width(backbone), len(stream.classes)
@@ -169,6 +170,17 @@ def assemble(
         ReplayMemory(),
         *_pixels(stream, machine.device, {} if shared is None else shared),
     )
+
+
+def _preparation(settings: Settings, image: torch.Tensor) -> ImageTransform:
+    """Return how images are prepared: as asked for, else as the benchmark says."""
+    asked, benchmark = settings.preparation, find(settings.benchmark)
+    found = find_transform(asked or benchmark.preparation, settings.preparation_options)
+    if asked is None and (own := benchmark.colours) is not None:
+        found = replace(found, mean=own.mean, std=own.std)
+    if ":" in (asked or benchmark.preparation):
+        refuse_bad_crop(asked or benchmark.preparation, found, image)
+    return found
 
 
 def untrained(learner: Learner, stream: Stream) -> Learner:

@@ -23,6 +23,7 @@ from polarbear.base.guarded import naming, read_json, read_toml
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.split import SplitRule
+from polarbear.data.colours import Colours
 from polarbear.data.kinds import Data
 from polarbear.named.registry import Benchmark
 from polarbear.settings.settings import fits
@@ -42,6 +43,7 @@ class Blueprint:
     version: int = 1
     rule: SplitRule = field(default_factory=SplitRule)
     preparation: str = "plain"
+    colours: Colours | None = None
 
     def __post_init__(self) -> None:
         """Refuse a name that would not do as one."""
@@ -62,6 +64,7 @@ class Blueprint:
             self.rule,
             lambda root, hierarchy: self.data.open(hierarchy),
             preparation=self.preparation,
+            colours=self.colours,
         )
 
     def write(self, folder: str | Path) -> Path:
@@ -96,6 +99,8 @@ class Blueprint:
             "data": data,
             "split": {k: v for k, v in asdict(self.rule).items() if v is not None},
         }
+        if self.colours is not None:
+            tables["colours"] = asdict(self.colours)
         written = []
         for name, values in tables.items():
             # A JSON text or number is a TOML one too.
@@ -123,6 +128,10 @@ def read_blueprint(folder: str | Path) -> Blueprint:
         values = _checked(file, read_toml(file, PolarbearError), _KEYS)
         data = _checked(file, values["data"], _DATA_KEYS, "data.")
         rule = _checked(file, values.get("split", {}), _SPLIT_KEYS, "split.")
+        colours = None
+        if "colours" in values:
+            given = _checked(file, values["colours"], _COLOUR_KEYS, "colours.")
+            colours = Colours(tuple(given["mean"]), tuple(given["std"]))
         return Blueprint(
             values["name"],
             Data(data["kind"], file.parent / data["path"], data.get("image_size")),
@@ -132,6 +141,7 @@ def read_blueprint(folder: str | Path) -> Blueprint:
             values.get("version", 1),
             SplitRule(**rule),
             values.get("preparation", "plain"),
+            colours,
         )
 
 
@@ -145,8 +155,10 @@ _KEYS: _Keys = {
     "preparation": (str, False),
     "data": (dict, True),
     "split": (dict, False),
+    "colours": (dict, False),
 }
 _DATA_KEYS: _Keys = {"kind": (str, True), "path": (str, True), "image_size": (int, False)}
+_COLOUR_KEYS: _Keys = {"mean": (list, True), "std": (list, True)}
 _SPLIT_KEYS: _Keys = {name: (kind, False) for name, kind in get_type_hints(SplitRule).items()} | {
     "shuffle_seed": (int, False)
 }

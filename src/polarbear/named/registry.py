@@ -29,6 +29,7 @@ from polarbear.benchmark.source import Source
 from polarbear.benchmark.split import SplitRule
 from polarbear.benchmark.stream import Stream
 from polarbear.data.cifar100 import open_cifar100
+from polarbear.data.colours import Colours
 from polarbear.data.imagenet import open_imagenet, reference_file_order
 from polarbear.data.shapes import shapes
 
@@ -48,8 +49,9 @@ class Benchmark:
     every leaf has the same number, so that counts can be told without the data. Rows of leaves in
     ``ignore`` are in the data but not in the benchmark. ``reference_sequence`` lists the leaves as
     ``iirc==1.0.1`` goes through them, where that decides the order of rows. ``preparation`` names
-    how the engine augments and normalises the images: cifar, imagenet or plain. ``folder`` is where
-    :func:`find` read one of your own.
+    how the engine augments and normalises the images: cifar, imagenet, plain or the dotted path of
+    one of your own; ``colours``, where given, are the mean and deviation it normalises by instead.
+    ``folder`` is where :func:`find` read one of your own.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Benchmark:
     reference_sequence: Callable[[Hierarchy], tuple[str, ...]] | None = None
     preparation: str = "plain"
     folder: Path | None = None
+    colours: Colours | None = None
 
     @property
     def id(self) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -81,10 +82,12 @@ def departures(
 
 
 def _flag(name: str, value: Any) -> str:
-    """A setting as the command line takes it; a switch has no value, a list has several."""
+    """A setting as the command line takes it; a switch has no value, a list or dict several."""
     group, dot, own = name.replace("_", "-").rpartition(".")
     if isinstance(value, bool):
         return f"--{group}{dot}{own}" if value else f"--{group}{dot}no-{own}"
+    if isinstance(value, dict):
+        value = [shlex.quote(f"{key}={json.dumps(one)}") for key, one in value.items()]
     several = value if isinstance(value, (list, tuple)) else [value]
     return " ".join([f"--{group}{dot}{own}", *map(str, several)])
 

@@ -84,7 +84,10 @@ class Settings:
     network: str = field(default="resnet32", metadata=decides("result"))
     """Name of a network, or the dotted path of a factory of your own."""
     preparation: str | None = field(default=None, metadata=decides("result"))
-    """Augmentation and normalisation: cifar, imagenet or plain; None takes the benchmark's."""
+    """Augmentation and normalisation: cifar, imagenet, plain or package.module:thing (an
+    ImageTransform, or a function that returns one); None takes the benchmark's."""
+    preparation_options: dict[str, Any] = field(default_factory=dict, metadata=decides("result"))
+    """What a preparation of your own is called with, where it is a function: its arguments."""
     memory_per_class: int | None = field(default=20, metadata=decides("result", 1, 10**9, "memory"))
     """Replay images kept for each class; None keeps all."""
     memory_total: int | None = field(
@@ -127,13 +130,18 @@ class Settings:
             )
         for one in fields(Settings):
             _refuse_beyond(one, getattr(self, one.name))
-        for name, value in self.options.items():
+        for name, value in (*self.options.items(), *self.preparation_options.items()):
             if isinstance(value, float) and not math.isfinite(value):
                 raise PolarbearError(f"the option {name} must be a finite number, not {value!r}")
         self._refuse_what_would_mean_nothing()
 
     def _refuse_what_would_mean_nothing(self) -> None:
-        """Refuse settings of optimiser and rate that say nothing together."""
+        """Refuse settings that say nothing together."""
+        if self.preparation_options and ":" not in (self.preparation or ""):
+            raise PolarbearError(
+                "preparation_options are for a preparation of your own, package.module:function, "
+                f"not {self.preparation or 'the benchmark'!r}: leave them out, or name a function"
+            )
         if self.nesterov and self.optimiser != "sgd":
             raise PolarbearError(
                 f"nesterov is for the optimiser sgd, not {self.optimiser}: leave it out"

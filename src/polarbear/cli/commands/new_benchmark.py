@@ -1,6 +1,7 @@
 """``polarbear new-benchmark``: from data of your own to a benchmark folder with a data card."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console
 from polarbear.cli.shared.options import flag
 from polarbear.cli.shared.progress import progress
+from polarbear.data.colours import colours_of
 from polarbear.data.kinds import Data
 from polarbear.data.whole import refuse_bad_images
 from polarbear.named.card import data_card
@@ -73,7 +75,12 @@ def new_benchmark(
         str, flag("What it is, in a few words.", "TEXT")
     ] = "a benchmark of your own",
     preparation: Annotated[
-        str, flag("How learners vary the images: plain, cifar or imagenet.", "NAME")
+        str,
+        flag(
+            "How learners vary and normalise the images: plain, by their own mean and deviation; "
+            "cifar, imagenet or package.module:thing, by those it has.",
+            "NAME",
+        ),
     ] = "plain",
 ) -> None:
     """Check data of your own, draw class orders and write a benchmark folder with a data card."""
@@ -98,6 +105,9 @@ def new_benchmark(
         refuse_nothing_to_learn(stream)
     with progress("looking at all images") as report:
         refuse_bad_images(source, report)
+    if preparation == "plain":
+        with progress("mean and deviation of the training images") as report:
+            blueprint = replace(blueprint, colours=colours_of(source.train, report))
     findings = _check(streams)
     sheet = contact_sheet(streams[0])
     blueprint.write(folder)

@@ -14,7 +14,7 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Suppress, arg
 
 from polarbear.base.errors import PolarbearError
 from polarbear.base.files import plain
-from polarbear.cli.shared.options import flag
+from polarbear.cli.shared.options import NAMED_VALUES, flag
 from polarbear.cli.shared.several_runs import say_finished, train_all
 from polarbear.cli.shared.training import How, Wanted, engine
 from polarbear.methods.presets import settings_for
@@ -200,14 +200,18 @@ def _flags(kind: Kind) -> Any:
 
     def hint(setting: "Field[Any]", default: str) -> str:
         allowed = limits(setting).replace(",", "")  # where tyro would break the line
-        return f"({allowed}; default: {default})" if allowed else f"(default: {default})"
+        usual = f"default: {default or 'none'}"
+        return f"({allowed}; {usual})" if allowed else f"({usual})"
 
     parts: list[tuple[str, Any, Any]] = []
     types = get_type_hints(Settings)
     for one in fields(Settings):
         hidden = one.metadata["kind"] != kind or one.name in ("method", "options")
         how = Suppress if hidden else arg(help_behavior_hint=partial(hint, one))
-        parts.append((one.name, Annotated[types[one.name], how], field(default=None)))
+        kind_of: Any = Annotated[types[one.name], how]
+        if one.name == "preparation_options":
+            kind_of = Annotated[kind_of, NAMED_VALUES]
+        parts.append((one.name, kind_of, field(default=None)))
     about = {"__doc__": KINDS[kind]}
     return make_dataclass(kind, parts, bases=(Flags,), namespace=about, frozen=True)
 

@@ -1,9 +1,11 @@
 """Flags: how they are shown, and those that several commands share."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import arg
+from tyro.constructors import PrimitiveConstructorSpec
 
 
 def flag(says: str, metavar: str | None = None, *, default: str = "") -> object:
@@ -18,6 +20,33 @@ def flag(says: str, metavar: str | None = None, *, default: str = "") -> object:
 
     return arg(metavar=metavar, help=says, help_behavior_hint=hint)
 
+
+def _named_values(words: list[str]) -> dict[str, Any]:
+    """Read values by name: JSON, or text as it stands.
+
+    >>> _named_values(["side=64", "scale=[0.2, 1]", "colour=red"])
+    {'side': 64, 'scale': [0.2, 1], 'colour': 'red'}
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not (equals and name.isidentifier()):
+            raise ValueError(f"{word!r} is no NAME=VALUE, such as side=64")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+#: A flag with values by name: ``--preparation-options side=64 pad=2``.
+NAMED_VALUES: PrimitiveConstructorSpec[dict[str, Any]] = PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="NAME=VALUE …",
+    instance_from_str=_named_values,
+    is_instance=lambda value: isinstance(value, dict),
+    str_from_instance=lambda values: [f"{k}={json.dumps(v)}" for k, v in values.items()],
+)
 
 Root = Annotated[
     Path | None, flag("Folder with the data.", "DIR", default="$POLARBEAR_DATA, else data")

@@ -23,6 +23,8 @@ class Batch:
 
     ``stored[name]`` (n, …) is what :meth:`Method.store` gave when the image went into memory, and
     zeros for images that are not from there. It is empty while nothing has been stored yet.
+
+    ``other_views`` are the same images, varied anew: none unless ``Method.views`` asks for them.
     """
 
     images: Tensor
@@ -30,6 +32,12 @@ class Batch:
     replayed: Tensor
     rows: Tensor
     stored: Mapping[str, Tensor] = field(default_factory=dict)
+    other_views: tuple[Tensor, ...] = ()
+
+    @property
+    def views(self) -> tuple[Tensor, ...]:
+        """Every view of the images, each (n, 3, h, w); the first is ``images``."""
+        return (self.images, *self.other_views)
 
 
 class LookUp(Protocol):

@@ -44,6 +44,9 @@ def _check_methods(method: type[Method]) -> Iterator[Finding]:
             f"held_out = {method.held_out!r} keeps images of the task and of memory out of the "
             "main phase, which has both with replay = 'mixed' alone"
         )
+    views: Any = method.views
+    if isinstance(views, int) and (views < 1 or isinstance(views, bool)):
+        yield error(f"views must be at least 1, and 2 for two views of each image, not {views!r}")
     if method.selection == "reservoir" and method.replay in ("none", "mixed"):
         yield error(
             f"selection = 'reservoir' changes memory at every step, and replay = {method.replay!r} "

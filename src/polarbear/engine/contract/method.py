@@ -33,6 +33,8 @@ class Method(nn.Module):
     - ``keep_everything``: memory without a limit.
     - ``complete``: trains on the union of all data so far with complete labels.
     - ``joint``: all classes in one task.
+    - ``views``: how often a step's images are varied; with 2, ``batch.views`` holds two tensors of
+      the same images, the first of which is ``batch.images``.
     - ``held_out``: images per class, of the task and of memory, kept for a phase of their own.
     - ``oracle``: it is told what a learner is not, such as the hierarchy; reports say so.
 
@@ -55,6 +57,7 @@ class Method(nn.Module):
     complete: ClassVar[bool] = False
     joint: ClassVar[bool] = False
     wants_teacher: ClassVar[bool] = False
+    views: ClassVar[int] = 1
     held_out: ClassVar[int] = 0
     oracle: ClassVar[bool] = False
 

@@ -6,11 +6,11 @@ Shapes depend on nothing but the batch's, so a CUDA graph can hold these steps.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from polarbear.base.errors import DataError, unknown_name
+from polarbear.base.errors import DataError, PolarbearError
+from polarbear.base.findings import listed
+from polarbear.data.colours import refuse_bad_colours
 
 _TRIES = 10  # boxes drawn before the whole image is taken, torchvision's number
 
@@ -28,7 +30,8 @@ class Jitter:
     """How each of n images is varied; ``jitter[a:b]`` is that of some of them.
 
     ``place`` is (n, 2) whole numbers, top and left in the padded image, or (n, 4) parts of the
-    image's height and width, top, left, height, width; ``flip`` (n,) says which are mirrored.
+    image's height and width, top, left, height, width; ``flip`` (n,) says which are mirrored. A
+    crop of your own may put into ``place`` (n, …) whatever numbers its cut needs.
     """
 
     place: Tensor
@@ -45,6 +48,27 @@ class Jitter:
     def to(self, device: torch.device | str) -> "Jitter":
         """Return the same on a device."""
         return Jitter(self.place.to(device), self.flip.to(device))
+
+
+class Crop(Protocol):
+    """How images are cut out, by chance for training and always alike for evaluation.
+
+    One of your own may do with the pixels what it likes, if the shape of what it returns depends on
+    the shape of the images alone. All that is random comes from ``random`` in :meth:`draw`, on the
+    host: :meth:`cut` runs on the device, and a CUDA graph repeats it with other jitters.
+    """
+
+    def draw(self, n: int, random: np.random.Generator) -> Jitter:
+        """Draw for n images."""
+        ...
+
+    def cut(self, images: Tensor, jitter: Jitter) -> Tensor:
+        """Return pixels (n, h', w', 3), uint8 or float from 0 to 255, of uint8 (n, h, w, 3)."""
+        ...
+
+    def cut_for_evaluation(self, images: Tensor) -> Tensor:
+        """Return pixels (n, h', w', 3) of uint8 images (n, h, w, 3), without chance."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -148,12 +172,23 @@ class ResizedCrop:
 class ImageTransform:
     """How a data set's images are varied for training and normalised always.
 
-    ``mean`` and ``std`` are those of red, green and blue, on a scale from 0 to 1.
+    ``mean`` and ``std`` are those of red, green and blue, on a scale from 0 to 1. ``crop`` is a
+    :class:`PadCrop`, a :class:`ResizedCrop` or one of your own (:class:`Crop`).
     """
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-    crop: PadCrop | ResizedCrop = PadCrop()
+    crop: Crop = PadCrop()
+
+    def __post_init__(self) -> None:
+        """Refuse what no image could be prepared by."""
+        refuse_bad_colours(self.mean, self.std)
+        wanted = ("draw", "cut", "cut_for_evaluation")
+        if absent := [name for name in wanted if not callable(getattr(self.crop, name, None))]:
+            raise PolarbearError(
+                f"the crop {self.crop!r} has no {listed(absent, write=str)}: a crop has "
+                "draw(n, random), cut(images, jitter) and cut_for_evaluation(images)"
+            )
 
 
 CIFAR = ImageTransform((0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023))
@@ -162,14 +197,6 @@ SHAPES = ImageTransform((0.5, 0.5, 0.5), (0.36, 0.36, 0.36))
 TRANSFORMS: Mapping[str, ImageTransform] = MappingProxyType(
     {"cifar": CIFAR, "imagenet": IMAGENET, "plain": SHAPES}
 )
-
-
-def find_transform(name: str) -> ImageTransform:
-    """Return an image transform by name, which is the setting ``preparation``."""
-    try:
-        return TRANSFORMS[name]
-    except KeyError:
-        raise unknown_name("preparation", name, TRANSFORMS) from None
 
 
 def augment(
@@ -184,15 +211,27 @@ def augment(
     if len(jitter) != len(images):
         raise DataError(f"{len(images)} images but a jitter for {len(jitter)}: give one each")
     vary = _compiled_vary() if compiled else _vary
-    return vary(images, jitter, transform.crop, _scale_and_shift(transform, images.device))
+    return vary(images, jitter, transform.crop, _linear(transform, images.device))
 
 
-def _vary(images: Tensor, jitter: Jitter, crop: PadCrop | ResizedCrop, linear: Tensor) -> Tensor:
+def augment_views(
+    images: Tensor,
+    jitters: Sequence[Jitter],
+    transform: ImageTransform,
+    *,
+    compiled: bool = False,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return the first view of uint8 images (n, h, w, 3), and the others, one for each jitter."""
+    first, *others = (augment(images, one, transform, compiled=compiled) for one in jitters)
+    return first, tuple(others)
+
+
+def _vary(images: Tensor, jitter: Jitter, crop: Crop, linear: Tensor) -> Tensor:
     return _normalised(crop.cut(images, jitter), linear)
 
 
 @cache
-def _compiled_vary() -> Callable[[Tensor, Jitter, PadCrop | ResizedCrop, Tensor], Tensor]:
+def _compiled_vary() -> Callable[[Tensor, Jitter, Crop, Tensor], Tensor]:
     return torch.compile(_vary, dynamic=False)
 
 
@@ -203,7 +242,7 @@ def for_evaluation(images: Tensor, transform: ImageTransform) -> Tensor:
     tensor([1.3889])
     """
     _refuse_bad_images(images)
-    linear = _scale_and_shift(transform, images.device)
+    linear = _linear(transform, images.device)
     return _normalised(transform.crop.cut_for_evaluation(images), linear)
 
 
@@ -215,13 +254,19 @@ def _normalised(pixels: Tensor, linear: Tensor) -> Tensor:
     return rows.add_(constants[1]).view(n, h, w, 3).permute(0, 3, 1, 2)
 
 
+def _linear(transform: ImageTransform, device: torch.device) -> Tensor:
+    return _scale_and_shift(tuple(transform.mean), tuple(transform.std), device)
+
+
 @cache
-def _scale_and_shift(transform: ImageTransform, device: torch.device) -> Tensor:
+def _scale_and_shift(
+    means: tuple[float, ...], stds: tuple[float, ...], device: torch.device
+) -> Tensor:
     """Return 1 / (255 std) and -mean / std: (2, 3).
 
     Kept, because a CUDA graph may not copy from the host, and reads the same address for ever.
     """
-    mean, std = np.array(transform.mean), np.array(transform.std)
+    mean, std = np.array(means), np.array(stds)
     # A tensor made in inference mode could not be used in training later.
     with torch.inference_mode(False):
         return torch.tensor(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.images.pixels import ResidentPixels
-from polarbear.engine.images.transform import Jitter, augment
+from polarbear.engine.images.transform import Jitter, augment_views
 from polarbear.engine.task.epoch_plan import Drawn
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.reservoir import Reservoir, SlotPlan
@@ -17,7 +17,7 @@ from polarbear.engine.task.reservoir import Reservoir, SlotPlan
 
 @dataclass(frozen=True, eq=False)
 class TrainingSetBuffers:
-    """A training set on the device, and what an epoch does with it: order (m,), jitter of (m,).
+    """A training set on the device, and what an epoch does with it: order (m,), jitters of (m,).
 
     A whole step takes ``size`` images. An image's place is its row of the ``stored`` tables.
     """
@@ -27,7 +27,7 @@ class TrainingSetBuffers:
     places: Tensor
     stored: Mapping[str, Tensor]
     order: Tensor
-    jitter: Jitter
+    jitters: tuple[Jitter, ...]
     size: int
 
     @classmethod
@@ -39,7 +39,7 @@ class TrainingSetBuffers:
             torch.tensor(drawn.training_set.places, device=device),
             drawn.training_set.stored,
             torch.tensor(drawn.order, device=device),
-            drawn.jitter.to(device),
+            tuple(jitter.to(device) for jitter in drawn.jitters),
             drawn.size,
         )
 
@@ -53,15 +53,16 @@ class TrainingSetBuffers:
             torch.arange(len(reservoir.rows), device=device),
             reservoir.stored,
             torch.tensor(plan.order, device=device),
-            plan.jitter.to(device),
+            tuple(jitter.to(device) for jitter in plan.jitters),
             plan.size,
         )
 
     def take(self, drawn: Drawn | SlotPlan) -> None:
-        """Take over an epoch's order and jitter, in the order of this stream's work."""
+        """Take over an epoch's order and jitters, in the order of this stream's work."""
         self.order.copy_(torch.from_numpy(drawn.order).pin_memory(), non_blocking=True)
-        self.jitter.place.copy_(drawn.jitter.place.pin_memory(), non_blocking=True)
-        self.jitter.flip.copy_(drawn.jitter.flip.pin_memory(), non_blocking=True)
+        for here, new in zip(self.jitters, drawn.jitters, strict=True):
+            here.place.copy_(new.place.pin_memory(), non_blocking=True)
+            here.flip.copy_(new.flip.pin_memory(), non_blocking=True)
 
     def batch(self, step: Tensor, images: int, learner: Learner) -> Batch:
         """Return the batch of a step (a device number), whose ``images`` may be fewer than all."""
@@ -70,12 +71,15 @@ class TrainingSetBuffers:
         places = self.places[chosen]
         pixels = cast(ResidentPixels, learner.train_pixels).data[self.rows[chosen]]
         compiled = images == learner.model.compiled_batch
+        jitters = [jitter[at] for jitter in self.jitters]
+        first, others = augment_views(pixels, jitters, learner.transform, compiled=compiled)
         return Batch(
-            augment(pixels, self.jitter[at], learner.transform, compiled=compiled),
+            first,
             self.targets[chosen].float(),
             places >= 0,
             self.rows[chosen],
             {name: table[places] for name, table in self.stored.items()},
+            others,
         )
 
     def at(self, step: Tensor, images: int) -> Tensor:

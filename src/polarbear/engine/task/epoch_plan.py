@@ -11,7 +11,7 @@ from torch import Tensor
 from polarbear.base.arrays import Ints
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.generator import generator_for
-from polarbear.engine.images.transform import Jitter, augment
+from polarbear.engine.images.transform import Jitter, augment_views
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.reservoir import Reservoir, SlotPlan, landing_slots
 from polarbear.engine.task.training_set import TrainingSet
@@ -22,11 +22,14 @@ Place = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Images in the ``order`` (m,) in which steps take ``size`` of them, and how each is varied."""
+    """Images in the ``order`` (m,) in which steps take ``size`` of them, and how each is varied.
+
+    There is one jitter for each view.
+    """
 
     training_set: TrainingSet
     order: Ints
-    jitter: Jitter
+    jitters: tuple[Jitter, ...]
     size: int
 
     def of_step(self, step: int) -> TrainingSet:
@@ -36,13 +39,16 @@ class Drawn:
     def batch(self, step: int, images: Tensor, learner: Learner) -> Batch:
         """Return a step's batch, given its images as they are stored."""
         device, labelled = images.device, self.of_step(step)
-        jitter = self.jitter[step * self.size : (step + 1) * self.size]
+        at = slice(step * self.size, (step + 1) * self.size)
+        jitters = [jitter[at].to(device) for jitter in self.jitters]
+        first, others = augment_views(images, jitters, learner.transform)
         return Batch(
-            augment(images, jitter.to(device), learner.transform),
+            first,
             torch.tensor(labelled.targets, dtype=torch.float32, device=device),
             torch.tensor(labelled.replayed, device=device),
             torch.tensor(labelled.rows, device=device),
             {name: table[labelled.places] for name, table in labelled.stored.items()},
+            others,
         )
 
 
@@ -74,10 +80,11 @@ class EpochPlan:
         """
         seed, size, images = learner.settings.seed, learner.settings.batch_size, len(training_set)
         order = generator_for(seed, "shuffle", *place).permutation(images)
-        jitter = learner.transform.crop.draw(images, generator_for(seed, "augment", *place))
+        random = generator_for(seed, "augment", *place)
+        jitters = _draw_views(learner, images, random, "views", place)
         steps = -(-images // size)
         beside = None if reference is None else _draw_beside(learner, reference, steps, place)
-        drawn = Drawn(training_set, order, jitter, size)
+        drawn = Drawn(training_set, order, jitters, size)
         return cls(learner, place, steps, drawn, beside, _plan_slots(learner, images, place))
 
     def batches(self, first: int = 0) -> Iterator[tuple[Batch, Batch | None]]:
@@ -112,12 +119,31 @@ def _from_slots(plan: SlotPlan, step: int, learner: Learner) -> Batch | None:
     slots = torch.tensor(plan.order[at], device=reservoir.rows.device)
     rows = reservoir.rows[slots]
     (images,) = learner.train_pixels.batches([rows.cpu().numpy()])
+    jitters = [jitter[at].to(rows.device) for jitter in plan.jitters]
+    first, others = augment_views(images, jitters, learner.transform)
     return Batch(
-        augment(images, plan.jitter[at].to(rows.device), learner.transform),
+        first,
         reservoir.targets[slots].float(),
         torch.ones_like(slots, dtype=torch.bool),
         rows,
         {name: table[slots] for name, table in reservoir.stored.items()},
+        others,
+    )
+
+
+def _draw_views(
+    learner: Learner, images: int, random: np.random.Generator, purpose: str, place: Place
+) -> tuple[Jitter, ...]:
+    """Draw how images are varied, once for each view.
+
+    The first view goes on with ``random``, as if it were the only one; the others have keys of
+    their own, so that they change nothing else.
+    """
+    seed, crop = learner.settings.seed, learner.transform.crop
+    others = range(1, learner.method.views)
+    return (
+        crop.draw(images, random),
+        *(crop.draw(images, generator_for(seed, purpose, view, *place)) for view in others),
     )
 
 
@@ -128,7 +154,8 @@ def _draw_beside(learner: Learner, stored: TrainingSet, steps: int, place: Place
     random = generator_for(settings.seed, "reference", *place)
     drawn = [random.permutation(len(stored))[:size] for _ in range(steps)]
     order = np.concatenate(drawn) if drawn else np.empty(0, dtype=np.intp)
-    return Drawn(stored, order, learner.transform.crop.draw(len(order), random), size)
+    jitters = _draw_views(learner, len(order), random, "reference views", place)
+    return Drawn(stored, order, jitters, size)
 
 
 def _plan_slots(learner: Learner, images: int, place: Place) -> SlotPlan | None:
@@ -147,7 +174,7 @@ def _plan_slots(learner: Learner, images: int, place: Place) -> SlotPlan | None:
     order = np.zeros((len(filled), size), dtype=np.intp)
     for drawn, there in zip(order, filled, strict=True):
         drawn[: min(size, there)] = random.permutation(there)[:size]
-    jitter = learner.transform.crop.draw(order.size, random)
+    jitters = _draw_views(learner, order.size, random, "reference views", place)
     chance = generator_for(settings.seed, "reservoir", *place)
     landing = landing_slots(images, offered, slots, each, chance)
-    return SlotPlan(order.ravel(), jitter, size, np.minimum(filled, size), landing)
+    return SlotPlan(order.ravel(), jitters, size, np.minimum(filled, size), landing)

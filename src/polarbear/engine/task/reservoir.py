@@ -107,12 +107,12 @@ class SlotPlan:
     """What an epoch's steps draw from a reservoir, and where its images land there.
 
     Step i draws the first ``counts[i]`` of the slots ``order[i·size : (i + 1)·size]``, varied by
-    ``jitter``: fewer than ``size`` while fewer are stored. ``landing`` (n,) is the slot of each
-    image of the epoch, in its order.
+    ``jitters``, one for each view: fewer than ``size`` while fewer are stored. ``landing`` (n,) is
+    the slot of each image of the epoch, in its order.
     """
 
     order: Ints
-    jitter: Jitter
+    jitters: tuple[Jitter, ...]
     size: int
     counts: Ints
     landing: Ints

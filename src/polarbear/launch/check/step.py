@@ -84,8 +84,10 @@ def _check_batch(batch: Batch, before: dict[str, Tensor]) -> Iterator[Complaint]
 
 
 def _tensors(batch: Batch) -> dict[str, Tensor]:
-    plain = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name != "stored"}
-    return plain | {f"stored[{name!r}]": tensor for name, tensor in batch.stored.items()}
+    several = {f"stored[{name!r}]": tensor for name, tensor in batch.stored.items()}
+    several |= {f"views[{i}]": tensor for i, tensor in enumerate(batch.other_views, start=1)}
+    found = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)} | several
 
 
 def _check_teacher(method: Method, before: dict[str, Tensor]) -> Iterator[Complaint]:

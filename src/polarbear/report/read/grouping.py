@@ -16,6 +16,8 @@ log = logging.getLogger("polarbear")
 
 #: Settings in which the runs of a group may differ: none of them makes another method.
 WITHIN = deciding("run", "speed", "files")
+#: Settings that hold several, by name.
+NESTED = ("options", "preparation_options")
 WORDS = {one.name: one.metadata["words"] for one in fields(Settings)}
 
 
@@ -67,8 +69,9 @@ def _settings(run: Run) -> dict[str, Any]:
         return {}
     defaults = {one.name: one.default for one in fields(Settings) if one.default is not MISSING}
     given: Mapping[str, Any] = {**defaults, "decision": USUAL, **run.settings}
-    flat = {key: value for key, value in given.items() if key != "options"}
-    flat |= {f"options.{key}": value for key, value in (given.get("options") or {}).items()}
+    flat = {key: value for key, value in given.items() if key not in NESTED}
+    for name in NESTED:
+        flat |= {f"{name}.{key}": value for key, value in (given.get(name) or {}).items()}
     return {key: value for key, value in flat.items() if key not in WITHIN}
 
 
@@ -89,11 +92,14 @@ def in_words(key: str, value: Any) -> str:
     ('memory all', 'top k 3')
     >>> in_words("rate_steps", [0.5, 0.75])
     'rate steps 0.5 0.75'
+    >>> in_words("preparation_options.side", 64)
+    'preparation side 64'
     """
     shown = "all" if value is None and key == "memory_per_class" else value
     if isinstance(value, list):
         shown = " ".join(map(str, value))
-    return f"{WORDS.get(key) or key.removeprefix('options.').replace('_', ' ')} {shown}"
+    plain = key.removeprefix("options.").replace("preparation_options.", "preparation ")
+    return f"{WORDS.get(key) or plain.replace('_', ' ')} {shown}"
 
 
 def _rank(value: Any) -> tuple[int, float, str]:
