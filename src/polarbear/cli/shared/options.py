@@ -22,6 +22,12 @@ def flag(says: str, metavar: str | None = None, *, default: str = "") -> object:
 Root = Annotated[
     Path | None, flag("Folder with the data.", "DIR", default="$POLARBEAR_DATA, else data")
 ]
+RunsRoot = Annotated[
+    Path | None,
+    flag(
+        "Folder with the data, for images and labels.", "DIR", default="where the runs found them"
+    ),
+]
 Json = Annotated[bool, flag("Print JSON, for programs.")]
 Results = Annotated[
     tuple[Path, ...], flag("Run folders or result summaries, or folders above them.", "RUNS…")
