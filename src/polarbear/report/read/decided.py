@@ -66,9 +66,9 @@ def decided(runs: Runs, root: str | Path | None = None, over: Over = "last") -> 
     """
     if runs.split != "test":
         raise DataError("raw scores are kept of test images alone")
-    left_out = {run.path: why for run in _every(runs.groups) if (why := _not_kept(run))}
-    if len(left_out) == runs.count:
+    if not any_kept(runs):
         raise DataError("no run has kept its raw scores: `polarbear run` does with --keep-scores")
+    left_out = {run.path: why for run in _every(runs.groups) if (why := _not_kept(run))}
     last = replace(runs, groups=_without(runs.groups, left_out)).last
     moments = (last,) if over == "last" else tuple(range(last + 1))
     found: dict[Path, dict[str, float]] = {}
@@ -89,6 +89,11 @@ def decided(runs: Runs, root: str | Path | None = None, over: Over = "last") -> 
         for group in groups
     }
     return Decided(groups, values, over, last, left_out)
+
+
+def any_kept(runs: Runs) -> bool:
+    """Whether any run has raw scores that rules could be asked of."""
+    return not all(map(_not_kept, _every(runs.groups)))
 
 
 def _every(groups: Iterable[Group]) -> list[Run]:

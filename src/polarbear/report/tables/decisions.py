@@ -1,7 +1,7 @@
 """A table of what the same raw scores score by other decision rules."""
 
 from polarbear.report.options import Options
-from polarbear.report.read.decided import ORACLES, RULES, decided
+from polarbear.report.read.decided import ORACLES, RULES, any_kept, decided
 from polarbear.report.read.groups import Runs
 from polarbear.report.tables.formats import Cell, Table
 from polarbear.report.tables.results import full, mean_std
@@ -9,7 +9,9 @@ from polarbear.score.decide import rule_in_words
 
 
 def decision_tables(runs: Runs, options: Options) -> list[Table]:
-    """Return pw-JS after the last task by each rule, a line per method."""
+    """Return pw-JS after the last task by each rule, a line per method; none without raw scores."""
+    if not any_kept(runs):
+        return []  # the figure of that name says why
     found = decided(runs, options.root)
     rows = []
     records: list[tuple[object, ...]] = [
