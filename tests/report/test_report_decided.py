@@ -72,6 +72,13 @@ def test_a_method_without_parents_cannot_be_asked_for_them(folder: Path) -> None
     assert found.of(kin, "top1-parent")[2] == 1
 
 
+def test_kins_own_rule_is_the_expected_one(folder: Path) -> None:
+    found = decided(read_runs(folder)).values["kin"]
+    # Kept scores are rounded, so that an image may be decided otherwise.
+    assert found["expected"] == pytest.approx(found["own"], abs=0.01)
+    assert abs(found["top1-parent"] - found["own"]) > 0.005
+
+
 def test_a_group_has_mean_deviation_and_number(folder: Path) -> None:
     found = decided(read_runs(folder))
     er, kin = found.groups
