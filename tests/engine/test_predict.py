@@ -21,7 +21,7 @@ from polarbear.report.read.runs import read_runs
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result_file import command_of, summarise
 from polarbear.score import metrics
-from polarbear.score.decide import Seen
+from polarbear.score.decide import Seen, decision
 
 STREAM = shapes_stream(40)  # with validation images in the first task, too
 
@@ -179,10 +179,31 @@ def test_own_is_refused_where_there_is_none(tmp_path: Path) -> None:
     with pytest.raises(
         PolarbearError,
         match=r"ER has no decision rule of its own: define decide\(self, scores\), or choose "
-        r"threshold, top1, top1-per-level \(oracle\) or package\.module:rule",
+        r"threshold, top1, .*, expected-tree \(oracle\) or package\.module:rule",
     ):
         run(tiny("er", decision="own"), tmp_path / "run", stream=STREAM)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_rule_with_parents_is_refused_before_training_where_none_are_inferred(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(PolarbearError, match=r"top1-parent .* this method infers none"):
+        run(tiny("er", decision="top1-parent"), tmp_path / "run", stream=STREAM)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("rule", ["top1-parent", "expected", "expected-tree"])
+def test_a_run_predicts_by_parents(tmp_path: Path, rule: str) -> None:
+    settings = tiny("kin", decision=rule, tasks=2, epochs=1, keep_scores=True)
+    assert run(settings, tmp_path / "run", stream=STREAM)
+    folder = RunFolder(tmp_path / "run")
+    (record,) = (r for r in folder.scores() if (r.after, r.split) == (1, "test"))
+    about = Seen.of(STREAM.hierarchy, STREAM.test(1).classes, parents=np.array(record.parents))
+    predicted = decision(rule)(folder.raw(1), about)
+    # Kept scores are rounded, so that a few images may be decided otherwise.
+    assert (predicted == folder.predictions(1)).all(axis=1).mean() > 0.95
+    assert bool(folder.manifest().get("oracle_rule")) == (rule == "expected-tree")
 
 
 def best_two(scores: np.ndarray, about: Seen) -> np.ndarray:

@@ -31,14 +31,14 @@ def test_everything_is_made_and_listed(tmp_path: Path) -> None:
         name: [f"{name}: {method}" for method in ("ER", "LUCIR")] if name in BY_METHOD else [name]
         for name in FIGURES
     }
-    tables = ("tables: results", "tables: statistics")
+    tables = ("tables: results", "tables: statistics", "tables: decisions")
     assert heard == [*itertools.chain(*parts.values()), *tables, "page"]
-    assert set(report.left_out) == {"memory"}
+    assert set(report.left_out) == {"memory", "inferred-tree", "decisions"}
     for one in report.made:
         assert all(file.stat().st_size > 100 for file in one.files)
         assert one.caption.endswith(".")
     made = {one.name for one in report.made}
-    assert made >= set(FIGURES) - {"memory", "gallery", "confusion-full"}
+    assert made >= set(FIGURES) - {*report.left_out, "gallery", "confusion-full"}
     assert made >= {"confusion-er", "gallery-lucir", "results-pw-js", "statistics-splits"}
     contents = (tmp_path / "out" / "contents.md").read_text(encoding="utf-8")
     assert "2 runs, test images: ER (1), LUCIR (1)." in contents
@@ -57,7 +57,11 @@ def test_without_predictions_some_figures_are_left_out_and_say_so(tmp_path: Path
     left_out = dict.fromkeys(
         ("confusion", "confusion-full", "river", "gallery", "side-by-side"), reason
     )
-    assert {k: v for k, v in report.left_out.items() if k != "memory"} == left_out
+    left_out["decisions"] = (
+        "no run has kept its raw scores: `polarbear run` does with --keep-scores"
+    )
+    other = ("memory", "inferred-tree")
+    assert {k: v for k, v in report.left_out.items() if k not in other} == left_out
     assert f"- river: {reason}" in (tmp_path / "out" / "contents.md").read_text(encoding="utf-8")
 
 

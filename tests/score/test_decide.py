@@ -1,5 +1,8 @@
 import sys
 import types
+from dataclasses import replace
+from itertools import product
+from math import exp, prod
 
 import numpy as np
 import pytest
@@ -7,18 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from polarbear.base.errors import PolarbearError, UnknownNameError
+from polarbear.base.errors import PolarbearError, PredictionError, UnknownNameError
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.score.decide import (
+    AT_ONCE,
     DECISIONS,
+    MOST_LABELS,
+    POINTS,
     RawScores,
     Seen,
     Truth,
+    _expected_of_likeliest,
     decision,
+    expected,
     oracle_rule,
     rule_in_words,
     threshold,
     top1,
+    top1_parent,
     top1_per_level,
 )
 
@@ -66,7 +75,7 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return scores, levels
 
 
-@pytest.mark.parametrize("name", sorted(DECISIONS))
+@pytest.mark.parametrize("name", sorted(TWINS))
 @given(problems(), st.booleans())
 def test_a_rule_is_its_slow_twin(
     name: str, problem: tuple[np.ndarray, np.ndarray], inclusive: bool
@@ -82,8 +91,136 @@ def test_a_rule_is_its_slow_twin(
     assert np.array_equal(scores, before)
 
 
+# --- rules that know parents, or reckon with how probable labels are ----------------------------
+
+
+def slow_line(label: int, parents: list[int]) -> frozenset[int]:
+    """A class and all above it."""
+    return frozenset() if label < 0 else slow_line(parents[label], parents) | {label}
+
+
+def slow_pw_js(predicted: frozenset[int], true: frozenset[int]) -> float:
+    return len(predicted & true) ** 2 / (len(predicted | true) * len(predicted))
+
+
+Gains = dict[frozenset[int], float]
+
+
+def slow_gains_in_tree(row: Row, parents: list[int]) -> Gains:
+    """What each set that a tree allows is expected to score, its states being the classes."""
+    weights = [exp(score) for score in row]
+    lines = [slow_line(label, parents) for label in range(len(row))]
+    return {
+        line: sum(w * slow_pw_js(line, true) for w, true in zip(weights, lines, strict=True))
+        / sum(weights)
+        for line in lines
+    }
+
+
+def slow_gains_of_independent(row: Row) -> Gains:
+    """What the k likeliest labels are expected to score, over all sets that could be true."""
+    chances = [1 / (1 + exp(-score)) for score in row]
+    likeliest = sorted(range(len(row)), key=lambda label: -row[label])
+    return {
+        first: sum(
+            prod(p if yes else 1 - p for p, yes in zip(chances, case, strict=True))
+            * slow_pw_js(first, frozenset(i for i, yes in enumerate(case) if yes))
+            for case in product((False, True), repeat=len(row))
+        )
+        for k in range(1, min(MOST_LABELS, len(row)) + 1)
+        for first in [frozenset(likeliest[:k])]
+    }
+
+
+KINDRED = {
+    "top1-parent": lambda row, guess, truth: {slow_line(row.index(max(row)), guess): 1.0},
+    "expected": lambda row, guess, truth: slow_gains_in_tree(row, guess),
+    "expected-tree": lambda row, guess, truth: slow_gains_in_tree(row, truth),
+}
+
+
 def test_every_rule_has_a_twin() -> None:
-    assert DECISIONS.keys() == TWINS.keys()
+    assert DECISIONS.keys() == TWINS.keys() | KINDRED.keys()
+
+
+@st.composite
+def trees(draw: st.DrawFn, s: int) -> np.ndarray:
+    """Parents of s classes, which may come before or after them."""
+    arrival = draw(st.permutations(range(s)))
+    parents = np.full(s, -1)
+    for place, label in enumerate(arrival):
+        parents[label] = draw(st.sampled_from([-1, *arrival[:place]]))
+    return parents
+
+
+def refuse_worse(predicted: np.ndarray, gains: Gains) -> None:
+    """What is predicted must be among the best; which of equal ones, rounding may say."""
+    mine = frozenset(np.flatnonzero(predicted).tolist())
+    assert gains[mine] >= max(gains.values()) - 1e-12
+
+
+@pytest.mark.parametrize("name", sorted(KINDRED))
+@given(st.data(), problems())
+def test_a_rule_with_parents_is_its_slow_twin(
+    name: str, data: st.DataObject, problem: tuple[np.ndarray, np.ndarray]
+) -> None:
+    scores, levels = problem
+    guess, truth = data.draw(trees(len(levels))), data.draw(trees(len(levels)))
+    before, seen = scores.copy(), Seen(("",) * len(levels), False, guess, Truth(levels, truth))
+    predicted = decision(name)(scores, seen)
+    for row, found in zip(scores.tolist(), predicted, strict=True):
+        refuse_worse(found, KINDRED[name](row, guess.tolist(), truth.tolist()))
+    assert np.array_equal(scores, before)
+
+
+@given(problems())
+def test_without_parents_labels_are_reckoned_independent(
+    problem: tuple[np.ndarray, np.ndarray],
+) -> None:
+    scores, levels = problem
+    for row, found in zip(scores.tolist(), expected(scores, about(levels)), strict=True):
+        refuse_worse(found, slow_gains_of_independent(row))
+
+
+def test_the_expectation_is_right_for_many_classes_too() -> None:
+    random = np.random.default_rng(0)
+    for number in (5, 2 * POINTS, 1083):
+        chances = -np.sort(-(random.random((4, number)) ** [[1], [3], [30], [300]]), axis=1)
+        found = _expected_of_likeliest(chances)
+        for row, gains in zip(chances, found, strict=True):
+            for k, gain in enumerate(gains, start=1):
+                inside, outside = distribution(row[:k]), distribution(row[k:])
+                a, b = np.arange(k + 1), np.arange(len(outside))
+                mean = inside @ (a[:, None] ** 2 / (k * (k + b))) @ outside
+                assert gain == pytest.approx(mean, rel=1e-9)
+
+
+def distribution(chances: np.ndarray) -> np.ndarray:
+    """How probable it is that 0, 1, 2, … of independent labels are true."""
+    found = np.ones(1)
+    for p in chances:
+        found = np.convolve(found, [1 - p, p])
+    return found
+
+
+def test_what_is_expected_does_not_depend_on_the_other_images() -> None:
+    scores = np.random.default_rng(0).normal(size=(AT_ONCE + 3, 9)).astype(np.float16)
+    for seen in (
+        about(np.zeros(9)),
+        Seen(("",) * 9, parents=np.array([-1, 0, 0, 0, -1, *[4] * 4])),
+    ):
+        together = expected(scores, seen)
+        assert len(together) == len(scores)
+        assert np.array_equal(together[-5:], expected(scores[-5:], seen))
+
+
+def test_parents_are_asked_of_methods_that_infer_them_alone() -> None:
+    scores = np.array([[0.2, 0.7]])
+    assert top1_parent(scores, Seen(("bear", "polar"), parents=np.array([-1, 0]))).all()
+    with pytest.raises(PolarbearError, match=r"top1-parent predicts .* this method infers none"):
+        top1_parent(scores, Seen(("bear", "polar")))
+    with pytest.raises(PredictionError, match="and no circle"):
+        top1_parent(scores, Seen(("bear", "polar"), parents=np.array([1, 0])))
 
 
 def test_a_score_of_zero_is_named_by_inclusive_methods_alone() -> None:
@@ -107,13 +244,15 @@ def test_the_likeliest_is_named_even_if_it_is_unlikely() -> None:
 @given(problems())
 def test_rules_take_scores_as_they_are_kept(problem: tuple[np.ndarray, np.ndarray]) -> None:
     scores, levels = problem
+    told = replace(about(levels), parents=np.full(len(levels), -1))
     for rule in DECISIONS.values():
-        assert rule(scores.astype(np.float16), about(levels)).shape == scores.shape
+        assert rule(scores.astype(np.float16), told).shape == scores.shape
 
 
 def test_an_unknown_rule_is_refused_with_the_nearest() -> None:
     with pytest.raises(
-        UnknownNameError, match="did you mean 'threshold'\\? Valid: threshold, top1"
+        UnknownNameError,
+        match="did you mean 'threshold'\\? Valid: expected, expected-tree, threshold",
     ):
         decision("treshold")
     with pytest.raises(UnknownNameError, match="did you mean 'top1-per-level'"):
@@ -189,7 +328,8 @@ def test_what_is_no_rule_is_refused(
 
 def test_whoever_reads_of_an_oracle_is_told() -> None:
     assert [rule_in_words(name) for name in (*DECISIONS, "own")] == [
-        *("threshold", "top1", "top1-per-level (oracle)", "own")
+        *("threshold", "top1", "top1-parent", "expected"),
+        *("top1-per-level (oracle)", "expected-tree (oracle)", "own"),
     ]
     assert rule_in_words("not_there:rule") == "not_there:rule"  # and nothing is imported
     assert rule_in_words("not_there:rule", oracle=True) == "not_there:rule (oracle)"

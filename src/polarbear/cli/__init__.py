@@ -24,6 +24,7 @@ COMMANDS = {
     "resume": "resume runs that were stopped",
     "runs": "list runs and how far they are",
     "report": "make figures, tables and a page of runs",
+    "decide": "score kept raw scores by other decision rules",
     "score": "score predictions made elsewhere",
     "new-benchmark": "make a benchmark from your own data",
     "fetch": "download a data set: cifar100",

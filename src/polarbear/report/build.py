@@ -15,6 +15,7 @@ from polarbear.base.names import file_name, json_text, one_line
 from polarbear.named.registry import find
 from polarbear.report.figures import scores as figures
 from polarbear.report.figures.confusion import confusion, confusion_full
+from polarbear.report.figures.decisions import decisions
 from polarbear.report.figures.gallery import gallery, side_by_side
 from polarbear.report.figures.river import river
 from polarbear.report.figures.style import FORMATS, Drawing, save, styled
@@ -24,6 +25,7 @@ from polarbear.report.page.page import write_page
 from polarbear.report.read.answers import comparable_runs
 from polarbear.report.read.groups import Runs
 from polarbear.report.read.paper import paper_results
+from polarbear.report.tables.decisions import decision_tables
 from polarbear.report.tables.formats import Table, save_table
 from polarbear.report.tables.results import result_tables
 from polarbear.report.tables.statistics import statistics_tables
@@ -49,12 +51,14 @@ FIGURES: Mapping[str, Draw] = {
     "river": river,
     "gallery": gallery,
     "side-by-side": side_by_side,
+    "decisions": decisions,
 }
 #: Figures with a drawing per method. Each is a part of its own, so that processes share them.
 BY_METHOD = ("confusion-full", "gallery")
 TABLES: Mapping[str, Callable[[Runs, Options], list[Table]]] = {
     "results": lambda runs, options: result_tables(runs, paper=options.paper),
     "statistics": statistics_tables,
+    "decisions": decision_tables,
 }
 
 

@@ -7,6 +7,7 @@ tried on the raw scores of a finished run. One of your own comes by its dotted p
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
 from types import MappingProxyType
 from typing import Any
@@ -14,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polarbear.base.arrays import Bools, Ints
+from polarbear.base.arrays import Bools, Floats, Ints
 from polarbear.base.dotted import find_dotted
 from polarbear.base.errors import PolarbearError, PredictionError, unknown_name
 from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.score.parents import as_parents
 
 RawScores = NDArray[np.floating[Any]]
 
@@ -27,6 +29,14 @@ USUAL = "threshold"
 OWN_RULE = "own"
 #: What people must read behind the name of a rule that is told what no learner is.
 ORACLE = " (oracle)"
+#: Rules that can only be asked of a method that infers parents.
+NEEDS_PARENTS = ("top1-parent",)
+#: Labels that :func:`expected` predicts at most where it is told no parents.
+MOST_LABELS = 5
+#: Images that :func:`expected` works out at once, so that memory does not grow with their number.
+AT_ONCE = 2048
+#: Points of an integral: exact for as many as 128 classes, and to rounding for thousands.
+POINTS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +133,105 @@ def top1_per_level(scores: RawScores, about: Seen) -> Bools:
     return predicted
 
 
+def top1_parent(scores: RawScores, about: Seen) -> Bools:
+    """Predict the likeliest class and all above it, as the method has inferred them.
+
+    >>> seen = Seen(("bear", "panda", "lamp"), parents=np.array([-1, 0, -1]))
+    >>> top1_parent(np.array([[0.1, 0.9, 0.5]]), seen).tolist()
+    [[True, True, False]]
+    """
+    if about.parents is None:
+        raise PolarbearError(no_parents("top1-parent"))
+    likeliest: Ints = scores.argmax(axis=1)
+    return upwards(about.parents)[likeliest]
+
+
+def expected(scores: RawScores, about: Seen) -> Bools:
+    """Predict the labels with the highest expected pw-JS.
+
+    Where the method infers parents, an image is of one class and all above it, with the softmax of
+    the scores for probabilities. Else labels are independent, with the sigmoid for theirs, and the
+    likeliest few are predicted.
+    """
+    best = _likeliest_few if about.parents is None else partial(_best_in_tree, about.parents)
+    parts = [best(scores[i : i + AT_ONCE]) for i in range(0, len(scores), AT_ONCE)]
+    return np.concatenate([np.zeros((0, scores.shape[1]), dtype=bool), *parts])
+
+
+@oracle_rule
+def expected_tree(scores: RawScores, about: Seen) -> Bools:
+    """Predict as :func:`expected` with the true parents: an oracle, since no learner has them."""
+    return expected(scores, replace(about, parents=about.oracle.parents))
+
+
+def upwards(parents: Ints) -> Bools:
+    """Return, for each class, true for itself and all above it: (s, s). No parent is -1.
+
+    >>> upwards(np.array([1, -1, -1])).astype(int).tolist()
+    [[1, 1, 0], [0, 1, 0], [0, 0, 1]]
+    """
+    parents = as_parents(parents, len(parents))
+    found, above = np.eye(len(parents), dtype=bool), parents
+    while (below := np.flatnonzero(above >= 0)).size:
+        found[below, above[below]] = True
+        above = np.where(above >= 0, parents[above], -1)
+    return found
+
+
+def _best_in_tree(parents: Ints, scores: RawScores) -> Bools:
+    sets = upwards(parents)
+    size = sets.sum(axis=1)
+    both = sets.astype(np.intp) @ sets.T
+    # Rows are what is true, columns what is predicted.
+    gains = both / (size[:, None] + size - both) * both / size
+    power = np.exp(scores - scores.max(axis=1, keepdims=True).astype(np.float64))
+    best: Ints = (power / power.sum(axis=1, keepdims=True) @ gains).argmax(axis=1)
+    return sets[best]
+
+
+def _likeliest_few(scores: RawScores) -> Bools:
+    """Predict the k likeliest classes, k being the best of 1 to 5 where labels are independent."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    falling = np.take_along_axis(scores, order, axis=1).astype(np.float64)
+    probable = np.exp(-np.logaddexp(0, -falling))
+    number = _expected_of_likeliest(probable).argmax(axis=1) + 1
+    predicted = np.zeros(scores.shape, dtype=bool)
+    within = np.arange(scores.shape[1]) < number[:, None]
+    np.put_along_axis(predicted, order, within, axis=1)
+    return predicted
+
+
+def _expected_of_likeliest(probable: Floats) -> Floats:
+    """Return the expected pw-JS of the first k labels, k = 1 to 5, of independent ones: (n, k).
+
+    Of a labels inside that are true and b outside, a² / (k (k + b)) is expected, and a and b are
+    independent. The mean of 1 / (k + b) is the integral over t from 0 to 1 of t^(k-1) times the
+    product of 1 - p + p t over the labels outside: a polynomial, so that few points are exact.
+    """
+    most = min(MOST_LABELS, probable.shape[1])
+    points, weights = np.polynomial.legendre.leggauss(min(POINTS, probable.shape[1] // 2 + 1))
+    inverse = np.zeros((len(probable), most))
+    for t, weight in zip((points + 1) / 2, weights / 2, strict=True):
+        each = 1 - probable * (1 - t)
+        outside = each[:, most:].prod(axis=1)
+        for k in range(most, 0, -1):
+            inverse[:, k - 1] += weight * t ** (k - 1) * outside
+            outside = outside * each[:, k - 1]
+    first = probable[:, :most]
+    squared = first.cumsum(axis=1) ** 2 + (first * (1 - first)).cumsum(axis=1)
+    gains: Floats = squared * inverse / np.arange(1, most + 1)
+    return gains
+
+
 DECISIONS: Mapping[str, Rule] = MappingProxyType(
-    {USUAL: threshold, "top1": top1, "top1-per-level": top1_per_level}
+    {
+        USUAL: threshold,
+        "top1": top1,
+        "top1-parent": top1_parent,
+        "expected": expected,
+        "top1-per-level": top1_per_level,
+        "expected-tree": expected_tree,
+    }
 )
 
 
@@ -168,10 +275,18 @@ def decision(name: str) -> Decision:
 def rules_in_words() -> str:
     """Return the rules there are, for people.
 
-    >>> rules_in_words()
-    'threshold, top1, top1-per-level (oracle) or package.module:rule'
+    >>> rules_in_words().split(", ")[-1]
+    'expected-tree (oracle) or package.module:rule'
     """
     return f"{', '.join(map(rule_in_words, DECISIONS))} or package.module:rule"
+
+
+def no_parents(name: str) -> str:
+    """Return why a rule that needs parents cannot be asked of a method that infers none."""
+    return (
+        f"the decision rule {name} predicts what the method takes for a class's parents, and this "
+        "method infers none: choose another rule, or a method that does, such as kin"
+    )
 
 
 def rule_in_words(name: str, oracle: bool = False) -> str:

@@ -97,9 +97,10 @@ class Settings:
 
     A reservoir has as many slots; without it, memory_per_class for each class of the stream."""
     decision: str | None = field(default=None, metadata=decides("result"))
-    """Rule that turns scores of images into labels: threshold, top1, top1-per-level (an oracle: it
-    is told the classes' levels), own (the method's) or package.module:rule; None takes the
-    method's own where it has one, else threshold."""
+    """Rule that turns scores of images into labels: threshold, top1, top1-parent (the likeliest
+    class and what the method takes for its parents), expected (the highest expected pw-JS),
+    top1-per-level and expected-tree (oracles: they are told the hierarchy), own (the method's) or
+    package.module:rule; None takes the method's own where it has one, else threshold."""
     options: dict[str, Any] = field(default_factory=dict, metadata=decides("result"))
     """The method's own settings."""
 

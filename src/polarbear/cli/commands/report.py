@@ -10,7 +10,7 @@ from rich.text import Text
 from polarbear.base.errors import PolarbearError, counted
 from polarbear.base.names import readable
 from polarbear.cli.shared.console import console, error_console
-from polarbear.cli.shared.options import Results, flag
+from polarbear.cli.shared.options import Results, RunsRoot, flag
 from polarbear.report.build import build_report
 from polarbear.report.options import Options
 from polarbear.report.read.runs import read_runs
@@ -42,14 +42,7 @@ def report(
     ] = None,
     figures: Annotated[str, flag("Figures to draw.", "LIST", default="all")] = "",
     paper: Annotated[bool, flag("Draw the paper's own curves beside ours, dashed.")] = False,
-    root: Annotated[
-        Path | None,
-        flag(
-            "Folder with the data, for images and labels.",
-            "DIR",
-            default="where the runs found them",
-        ),
-    ] = None,
+    root: RunsRoot = None,
 ) -> None:
     """Make figures, tables and a page from runs of one benchmark, finished or not."""
     began = time.perf_counter()

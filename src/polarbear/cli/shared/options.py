@@ -51,6 +51,12 @@ NAMED_VALUES: PrimitiveConstructorSpec[dict[str, Any]] = PrimitiveConstructorSpe
 Root = Annotated[
     Path | None, flag("Folder with the data.", "DIR", default="$POLARBEAR_DATA, else data")
 ]
+RunsRoot = Annotated[
+    Path | None,
+    flag(
+        "Folder with the data, for images and labels.", "DIR", default="where the runs found them"
+    ),
+]
 Json = Annotated[bool, flag("Print JSON, for programs.")]
 Results = Annotated[
     tuple[Path, ...], flag("Run folders or result summaries, or folders above them.", "RUNS…")

@@ -8,7 +8,14 @@ from torch import Tensor
 
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.method import Method
-from polarbear.score.decide import OWN_RULE, USUAL, decision, rules_in_words
+from polarbear.score.decide import (
+    NEEDS_PARENTS,
+    OWN_RULE,
+    USUAL,
+    decision,
+    no_parents,
+    rules_in_words,
+)
 
 
 def decision_name(asked: str | None, method: type[Method]) -> str:
@@ -16,6 +23,8 @@ def decision_name(asked: str | None, method: type[Method]) -> str:
     own = method.decide is not Method.decide
     if asked is None:
         return OWN_RULE if own else USUAL
+    if asked in NEEDS_PARENTS and method.inferred_parents is Method.inferred_parents:
+        raise PolarbearError(no_parents(asked))
     if asked != OWN_RULE:
         return decision(asked).name
     if not own:

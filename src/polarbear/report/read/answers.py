@@ -51,13 +51,17 @@ def answers(run: Run, after: int, root: str | Path | None = None) -> Answers:
         raise DataError(f"{run.path} has no predictions after task {after}")
     stream = stream_of(run, root)
     view = stream.test(run.moment(after))
-    if predicted.shape != (len(view), len(view.classes)):
-        raise DataError(
-            f"{run.path}: the predictions after task {after} are {predicted.shape}, but the data "
-            f"here have {len(view)} images of {len(view.classes)} classes: give --root of the "
-            "run's data"
-        )
+    refuse_other_data(run, f"the predictions after task {after}", predicted.shape, view)
     return Answers(stream, view, predicted)
+
+
+def refuse_other_data(run: Run, what: str, shape: tuple[int, ...], view: View) -> None:
+    """Refuse what a run has kept of other images than those that are here."""
+    if shape != (len(view), len(view.classes)):
+        raise DataError(
+            f"{run.path}: {what} are {shape}, but the data here have {len(view)} images of "
+            f"{len(view.classes)} classes: give --root of the run's data"
+        )
 
 
 def comparable_runs(runs: Runs, *, damaged: bool = False) -> list[tuple[Group, Run]]:

@@ -1,0 +1,64 @@
+"""``polarbear decide``: kept raw scores scored by other decision rules."""
+
+import math
+from typing import Annotated, Any
+
+from polarbear.cli.shared.console import console, plain_table, print_json, share
+from polarbear.cli.shared.options import Json, Results, RunsRoot, flag
+from polarbear.report.read.decided import ORACLES, RULES, Decided, Over, decided
+from polarbear.report.read.groups import Group
+from polarbear.report.read.runs import read_runs
+from polarbear.score.decide import rule_in_words
+
+WIDE = 1000
+
+
+def decide(
+    paths: Results,
+    /,
+    *,
+    over: Annotated[Over, flag("pw-JS after the last task, or the mean over all tasks.")] = "last",
+    root: RunsRoot = None,
+    json: Json = False,
+) -> None:
+    """Tell what a method knows from what it decides: score kept raw scores by other rules.
+
+    A line per method, a column per rule; own is what the runs predicted. Only runs made with
+    --keep-scores can be asked; others are named.
+    """
+    runs = read_runs(paths)
+    found = decided(runs, root, over)
+    if json:
+        groups = {group.name: _numbers(found, group) for group in found.groups}
+        left_out = {str(path): why for path, why in found.left_out.items()}
+        about = {"benchmark": runs.benchmark, "over": over, "last_task": found.last}
+        print_json({**about, "groups": groups, "left_out": left_out})
+        return
+    screen = console()
+    screen.width = WIDE  # a narrow one breaks the lines itself
+    screen.print(f"{found.words}, {runs.benchmark}", style="bold")
+    table = plain_table("method", "runs", *map(rule_in_words, RULES))
+    for group in found.groups:
+        numbers = (found.of(group, rule) for rule in RULES)
+        cells = (_cell(*one, of=group.count) for one in numbers)
+        table.add_row(group.title, str(group.count), *cells)
+    screen.print(table)
+    for path, why in found.left_out.items():
+        screen.print(f"left out: {path}: {why}", style="dim", soft_wrap=True)
+
+
+def _numbers(found: Decided, group: Group) -> dict[str, dict[str, Any] | None]:
+    """Return each rule's numbers for programs, None where it cannot be asked."""
+    by_rule: dict[str, dict[str, Any] | None] = {}
+    for rule in RULES:
+        mean, std, count = found.of(group, rule)
+        spread = None if math.isnan(std) else std
+        numbers = {"mean": mean, "std": spread, "runs": count, "oracle": rule in ORACLES}
+        by_rule[rule] = numbers if count else None
+    return by_rule
+
+
+def _cell(mean: float, std: float, count: int, *, of: int) -> str:
+    spread = "" if math.isnan(std) else f" ± {share(std)}"
+    fewer = f" (n = {count})" if 0 < count < of else ""
+    return f"{share(mean)}{spread}{fewer}"

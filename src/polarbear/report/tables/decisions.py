@@ -1,0 +1,33 @@
+"""A table of what the same raw scores score by other decision rules."""
+
+from polarbear.report.options import Options
+from polarbear.report.read.decided import ORACLES, RULES, any_kept, decided
+from polarbear.report.read.groups import Runs
+from polarbear.report.tables.formats import Cell, Table
+from polarbear.report.tables.results import full, mean_std
+from polarbear.score.decide import rule_in_words
+
+
+def decision_tables(runs: Runs, options: Options) -> list[Table]:
+    """Return pw-JS after the last task by each rule, a line per method; none without raw scores."""
+    if not any_kept(runs):
+        return []  # the figure of that name says why
+    found = decided(runs, options.root)
+    rows = []
+    records: list[tuple[object, ...]] = [
+        ("method", "rule", "oracle", "task", "mean", "std", "runs"),
+    ]
+    for group in found.groups:
+        by_rule = {rule: found.of(group, rule) for rule in RULES}
+        numbers = (Cell(mean_std(mean, std)) for mean, std, _ in by_rule.values())
+        rows.append((Cell(group.title), Cell(str(group.count)), *numbers))
+        for rule, (mean, std, count) in by_rule.items():
+            about = (group.name, rule, rule in ORACLES, found.last)
+            records.append((*about, full(mean), full(std), count))
+    head = ("method", "runs", *map(rule_in_words, RULES))
+    words = (
+        f"{found.words} by decision rule, {runs.benchmark}, test images, of the runs that have "
+        "kept their raw scores. Own is what the runs predicted; an oracle is told the hierarchy, "
+        "which no learner is."
+    )
+    return [Table("decisions", words, head, tuple(rows), tuple(records))]
