@@ -33,7 +33,7 @@ def test_everything_is_made_and_listed(tmp_path: Path) -> None:
     }
     tables = ("tables: results", "tables: statistics", "tables: decisions")
     assert heard == [*itertools.chain(*parts.values()), *tables, "page"]
-    assert set(report.left_out) == {"memory", "inferred-tree", "decisions"}
+    assert set(report.left_out) == {"memory", "inferred-tree", "logged", "decisions"}
     for one in report.made:
         assert all(file.stat().st_size > 100 for file in one.files)
         assert one.caption.endswith(".")
@@ -60,7 +60,7 @@ def test_without_predictions_some_figures_are_left_out_and_say_so(tmp_path: Path
     left_out["decisions"] = (
         "no run has kept its raw scores: `polarbear run` does with --keep-scores"
     )
-    other = ("memory", "inferred-tree")
+    other = ("memory", "inferred-tree", "logged")
     assert {k: v for k, v in report.left_out.items() if k not in other} == left_out
     assert f"- river: {reason}" in (tmp_path / "out" / "contents.md").read_text(encoding="utf-8")
 

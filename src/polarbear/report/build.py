@@ -17,6 +17,7 @@ from polarbear.report.figures import scores as figures
 from polarbear.report.figures.confusion import confusion, confusion_full
 from polarbear.report.figures.decisions import decisions
 from polarbear.report.figures.gallery import gallery, side_by_side
+from polarbear.report.figures.logged import logged
 from polarbear.report.figures.river import river
 from polarbear.report.figures.style import FORMATS, Drawing, save, styled
 from polarbear.report.figures.tree import inferred_trees
@@ -48,6 +49,7 @@ FIGURES: Mapping[str, Draw] = {
     "memory": figures.memory,
     "hierarchy": figures.hierarchy,
     "inferred-tree": inferred_trees,
+    "logged": logged,
     "river": river,
     "gallery": gallery,
     "side-by-side": side_by_side,

@@ -32,7 +32,7 @@ from polarbear.base.sealed import parsed, sealed, unsealed, without_seal
 from polarbear.runs import line_file
 from polarbear.runs.guards import RunError, held, reading, refuse_links, writing
 from polarbear.score.decide import OWN_RULE
-from polarbear.score.record import ScoreRecord, as_number
+from polarbear.score.record import EpochRecord, ScoreRecord, as_number
 from polarbear.score.table import ScoreTable
 from polarbear.settings.settings import Settings, fits
 
@@ -202,6 +202,13 @@ class RunFolder:
         for number, line in enumerate(self.lines("scores"), start=1):
             with reading(self.path / "scores.jsonl", number):
                 record = ScoreRecord.from_json(line, tasks)
+            yield record
+
+    def epochs(self) -> Iterator[EpochRecord]:
+        """Go through the records of ``epochs.jsonl``."""
+        for number, line in enumerate(self.lines("epochs"), start=1):
+            with reading(self.path / "epochs.jsonl", number):
+                record = EpochRecord.from_json(line)
             yield record
 
     def inferred_tree(self) -> dict[str, str] | None:

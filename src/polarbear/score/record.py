@@ -72,8 +72,9 @@ class EpochRecord:
 
     ``own`` are numbers that the method logged; ``phase`` is empty in a task's main one.
 
-    >>> EpochRecord(0, 1, loss=0.5, rate=1.0, valid=0.25, images=300, seconds=2.0).to_json()["loss"]
-    0.5
+    >>> record = EpochRecord(0, 1, loss=0.5, rate=1.0, valid=0.25, images=300, seconds=2.0)
+    >>> EpochRecord.from_json(record.to_json()) == record
+    True
     """
 
     task: int
@@ -89,6 +90,19 @@ class EpochRecord:
     def to_json(self) -> dict[str, Any]:
         """Return the line's content, without what most epochs have not."""
         return {k: v for k, v in asdict(self).items() if k not in ("phase", "own") or v}
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any]) -> "EpochRecord":
+        """Return what a line says; anything else is an error."""
+        numbers = ("loss", "rate", "valid", "seconds")
+        places = [line[name] for name in ("task", "epoch", "images")]
+        if not all(type(place) is int for place in places):
+            raise ValueError(f"its task, epoch and images are {places!r:.60}")
+        task, epoch, images = places
+        own = {str(name): as_number(value) for name, value in line.get("own", {}).items()}
+        measured = {name: as_number(line[name]) for name in numbers}
+        phase = str(line.get("phase", ""))
+        return cls(task, epoch, images=images, phase=phase, own=own, **measured)
 
 
 def _plain(value: float) -> float | None:

@@ -1,4 +1,4 @@
-"""The picture of an inferred tree beside the true one."""
+"""Pictures of what methods say of themselves: the tree they infer, the numbers they log."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from engine_run import shapes_stream, tiny
 from polarbear.base.errors import DataError
 from polarbear.launch.runner import run
+from polarbear.report.figures.logged import logged
 from polarbear.report.figures.style import styled
 from polarbear.report.figures.tree import inferred_trees
 from polarbear.report.options import Options
@@ -53,6 +54,19 @@ def test_a_summary_keeps_the_tree(folder: Path, tmp_path: Path) -> None:
     (group,) = read_runs(file).groups
     assert group.runs[0].tree == RunFolder(folder / "kin").inferred_tree()
     assert "tree" not in summarise(RunFolder(folder / "er"))
+
+
+def test_numbers_of_a_methods_own_are_drawn_over_the_epochs(folder: Path) -> None:
+    with styled():
+        (drawing,) = logged(read_runs(folder), Options())
+    epochs = list(RunFolder(folder / "kin").epochs())
+    (panel,) = drawing.figure.axes
+    drawn = list(panel.lines[0].get_ydata())
+    assert drawn == [e.own["distillation"] for e in epochs if e.own]
+    assert len(panel.lines) == 1 + len({e.task for e in epochs})
+    assert panel.get_ylabel() == "distillation"
+    with pytest.raises(DataError, match="logs numbers of its own"):
+        logged(read_runs(folder / "er"), Options())
 
 
 def test_runs_that_infer_none_have_no_such_figure(folder: Path) -> None:
