@@ -103,12 +103,13 @@ def test_the_threshold_of_a_run_that_predicts_by_it_is_its_own(
 def test_joint_training_stands_at_the_last_task(tmp_path: Path) -> None:
     assert run(tiny("joint", tasks=None, epochs=1, keep_scores=True), tmp_path / "joint")
     make_run(tmp_path / "er")  # so that there are several tasks
-    for over, there in (("last", 1), ("tasks", 0)):
-        found = decided(read_runs(tmp_path), over=over)
-        (joint,) = found.groups
-        assert found.last == joint.tasks - 1 > 0
-        assert found.of(joint, "expected-tree")[2] == there
+    found = decided(read_runs(tmp_path))
+    (joint,) = found.groups
+    assert found.last == joint.tasks - 1 > 0
+    assert found.of(joint, "expected-tree")[2] == 1
     assert list(found.left_out) == [tmp_path / "er"]
+    with pytest.raises(DataError, match="no run's raw scores can be used"):
+        decided(read_runs(tmp_path), over="tasks")
 
 
 def test_runs_without_raw_scores_are_named(folder: Path, tmp_path: Path) -> None:
@@ -223,3 +224,26 @@ def test_the_figure_shows_knowledge_and_decision(folder: Path) -> None:
     }
     assert "expected-tree (oracle)" in drawing.caption
     assert [t.get_text() for t in axes.get_yticklabels()] == ["ER (2 runs)", "Kin (1 run)"]
+
+
+def test_a_run_that_stopped_early_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    for name, tasks in (("whole", 3), ("short", 2)):
+        settings = tiny("er", tasks=tasks, keep_scores=True, seed=len(name))
+        assert run(settings, tmp_path / name)
+    runs = read_runs(tmp_path)
+    assert runs.last == 1  # what all have
+    whole = decided(read_runs(tmp_path / "whole"))
+    assert np.isfinite(whole.values["er"]["own"]).all()
+    (tmp_path / "whole" / "raw" / "after_2.npz").write_bytes(b"x")
+    with pytest.raises(DataError, match="no run's raw scores can be used"):
+        decided(read_runs(tmp_path / "whole"))
+
+
+def test_an_oracles_own_decision_is_said_to_be_one(tmp_path: Path) -> None:
+    settings = tiny("er", tasks=2, keep_scores=True, decision="top1-per-level")
+    assert run(settings, tmp_path / "er")
+    found = decided(read_runs(tmp_path))
+    (group,) = found.groups
+    assert found.is_oracle(group, "own")
+    assert not found.is_oracle(group, "threshold")
+    assert found.is_oracle(group, "expected-tree")

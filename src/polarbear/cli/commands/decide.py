@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from polarbear.cli.shared.console import console, plain_table, print_json, share
 from polarbear.cli.shared.options import Json, Results, RunsRoot, flag
-from polarbear.report.read.decided import ORACLES, RULES, Decided, Over, decided
+from polarbear.report.read.decided import RULES, Decided, Over, decided
 from polarbear.report.read.groups import Group
 from polarbear.report.read.runs import read_runs
 from polarbear.score.decide import rule_in_words
@@ -53,7 +53,12 @@ def _numbers(found: Decided, group: Group) -> dict[str, dict[str, Any] | None]:
     for rule in RULES:
         mean, std, count = found.of(group, rule)
         spread = None if math.isnan(std) else std
-        numbers = {"mean": mean, "std": spread, "runs": count, "oracle": rule in ORACLES}
+        numbers = {
+            "mean": mean,
+            "std": spread,
+            "runs": count,
+            "oracle": found.is_oracle(group, rule),
+        }
         by_rule[rule] = numbers if count else None
     return by_rule
 

@@ -10,11 +10,14 @@ from polarbear.cli.shared.console import console, plain_table, print_json, share
 from polarbear.cli.shared.options import Json, flag
 from polarbear.report.read.runs import read_run
 from polarbear.runs.folder import RunFolder, find_runs
+from polarbear.score.decide import ORACLE
 
 log = logging.getLogger("polarbear")
 
 WIDE = 1000
-UNKNOWN = dict.fromkeys(("method", "benchmark", "order", "seed", "done", "tasks", "score"))
+UNKNOWN = dict.fromkeys(
+    ("method", "oracle", "benchmark", "order", "seed", "done", "tasks", "score")
+)
 
 
 def runs(
@@ -44,7 +47,7 @@ def _print(lines: list[dict[str, Any]], folder: Path) -> None:
         asked = ["–"] * 6
         if line["state"] != "unreadable":
             asked = [
-                readable(line["method"]),
+                readable(line["method"]) + (ORACLE if line["oracle"] else ""),
                 readable(Path(line["benchmark"]).name),  # one's own is the path of its folder
                 str(line["order"]),
                 str(line["seed"]),
@@ -67,6 +70,7 @@ def _line(found: RunFolder) -> dict[str, Any]:
     return {
         "path": path,
         "method": run.method,
+        "oracle": run.is_oracle,
         "benchmark": run.settings["benchmark"],
         "order": run.order,
         "seed": run.seed,

@@ -18,12 +18,13 @@ LEFT, MIDDLE, RIGHT_SIDE = 0.0, (0.38, 0.62), 1.0
 
 
 def inferred_trees(runs: Runs, options: Options) -> list[Drawing]:
-    """Draw, for each method that infers a tree, that of its first run after the last task."""
+    """Draw, for each method that infers a tree, that of its run that came farthest."""
     hierarchy = known_hierarchy(runs.benchmark)
     drawings: list[Drawing] = []
     for group in runs.groups:
-        run = next((run for run in group.runs if run.tree is not None), None)
-        if run is not None:
+        trees = [run for run in group.runs if run.tree is not None]
+        if trees:
+            run = max(trees, key=lambda run: len(run.done))
             name = "inferred-tree" if not drawings else f"inferred-tree-{group.name}"
             drawings.append(_drawing(name, group.title, run, hierarchy))
     if not drawings:
@@ -32,9 +33,11 @@ def inferred_trees(runs: Runs, options: Options) -> list[Drawing]:
 
 
 def _drawing(name: str, title: str, run: Run, hierarchy: Hierarchy) -> Drawing:
-    found = run.tree or {}
-    true = {one: up for one in hierarchy.names if (up := hierarchy.parent(one))}
-    lines = _lines(hierarchy, true)
+    found, last = run.tree or {}, run.done[-1]
+    # A summary does not say which classes came when: it is of a whole run.
+    seen = {c for task in run.classes[: last + 1] for c in task} or set(hierarchy.names)
+    true = {c: up for c in hierarchy.names if c in seen and (up := hierarchy.parent(c)) in seen}
+    lines = _lines([name for name in hierarchy.names if name in seen], true)
     figure = new_figure(PAGE, 0.9 + ROW * len(lines))
     axes = figure.add_subplot()
     _draw(axes, hierarchy, lines, true, found)
@@ -43,17 +46,17 @@ def _drawing(name: str, title: str, run: Run, hierarchy: Hierarchy) -> Drawing:
     wrong = len(found) - right - false
     words = (
         f"The tree that {title} infers (right) beside the true one (left), order {run.order}, "
-        f"after the last task: of {len(true)} parents {right} are found, {wrong} are wrong, and "
-        f"{false} classes without a parent are given one."
+        f"after task {last}. Of {len(true)} parents, found: {right}, wrong: {wrong}; given to "
+        f"classes that have none: {false}."
     )
     return Drawing(name, words, figure)
 
 
-def _lines(hierarchy: Hierarchy, true: Mapping[str, str]) -> list[str]:
-    """Return the classes that lie below none, in families, then those that stand alone."""
+def _lines(seen: list[str], true: Mapping[str, str]) -> list[str]:
+    """Return the classes that no other lies below: in families, then those that stand alone."""
     parents = set(true.values())
-    below = [one for one in hierarchy.names if one in true and one not in parents]
-    alone = [one for one in hierarchy.names if one not in true and one not in parents]
+    below = [one for one in seen if one in true and one not in parents]
+    alone = [one for one in seen if one not in true and one not in parents]
     return sorted(below, key=lambda one: (true[one], one)) + sorted(alone)
 
 

@@ -32,7 +32,7 @@ class Decided:
     """pw-JS by each rule of :data:`RULES`, of the runs that have kept their raw scores.
 
     ``values`` has an array (runs,) by the group's name and the rule's, NaN where a rule cannot be
-    asked or the run has not come to task ``last``; ``left_out`` why other runs are not in it.
+    asked; ``left_out`` says why other runs are not in it.
     """
 
     groups: tuple[Group, ...]
@@ -53,6 +53,11 @@ class Decided:
         mean = float(there.mean()) if there.size else np.nan
         return mean, float(there.std(ddof=1)) if there.size > 1 else np.nan, there.size
 
+    def is_oracle(self, group: Group, rule: str) -> bool:
+        """Whether what a rule predicts for a group's runs is told what no learner is."""
+        told = any(run.is_oracle for run in group.runs)
+        return rule in ORACLES or (rule == OWN_RULE and told)
+
     def knowledge(self, group: Group) -> str:
         """Return the oracle that scores best: it shows what the raw scores know."""
         return max(ORACLES, key=lambda rule: np.nan_to_num(self.of(group, rule)[0], nan=-1.0))
@@ -66,6 +71,8 @@ def decided(runs: Runs, root: str | Path | None = None, over: Over = "last") -> 
     """
     if runs.split != "test":
         raise DataError("raw scores are kept of test images alone")
+    if not any(run.classes for run in _every(runs.groups)):
+        raise DataError("summaries have no raw scores: give run folders, made with --keep-scores")
     if not any_kept(runs):
         raise DataError("no run has kept its raw scores: `polarbear run` does with --keep-scores")
     left_out = {run.path: why for run in _every(runs.groups) if (why := _not_kept(run))}
@@ -115,10 +122,11 @@ def _not_kept(run: Run) -> str:
 def _scored(run: Run, after: int, root: str | Path | None) -> dict[str, float]:
     """Return pw-JS after a task of the benchmark by each rule."""
     if after not in run.done:
-        return dict.fromkeys(RULES, np.nan)
+        why = "joint training has the last alone" if run.joint else "it has not come so far"
+        raise DataError(f"it has no scores after task {after}: {why}")
     scores = RunFolder(run.path).raw(run.moment(after))
     if scores is None:
-        raise DataError(f"{run.path} has no raw scores after task {after}")
+        raise DataError(f"it has no raw scores after task {after}: they were not kept, or deleted")
     stream = stream_of(run, root)
     view = stream.test(run.moment(after))
     refuse_other_data(run, f"the raw scores after task {after}", scores.shape, view)

@@ -74,6 +74,11 @@ class Run:
             frozen(scores)
 
     @property
+    def is_oracle(self) -> bool:
+        """Whether its method or its decision rule is told what no learner is."""
+        return self.oracle or str(self.settings.get("decision")).endswith(ORACLE)
+
+    @property
     def tasks(self) -> int:
         """Number of tasks of the benchmark."""
         return len(self.scores["pw_jaccard"])

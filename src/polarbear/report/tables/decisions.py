@@ -1,7 +1,7 @@
 """A table of what the same raw scores score by other decision rules."""
 
 from polarbear.report.options import Options
-from polarbear.report.read.decided import ORACLES, RULES, any_kept, decided
+from polarbear.report.read.decided import RULES, any_kept, decided
 from polarbear.report.read.groups import Runs
 from polarbear.report.tables.formats import Cell, Table
 from polarbear.report.tables.results import full, mean_std
@@ -22,7 +22,7 @@ def decision_tables(runs: Runs, options: Options) -> list[Table]:
         numbers = (Cell(mean_std(mean, std)) for mean, std, _ in by_rule.values())
         rows.append((Cell(group.title), Cell(str(group.count)), *numbers))
         for rule, (mean, std, count) in by_rule.items():
-            about = (group.name, rule, rule in ORACLES, found.last)
+            about = (group.name, rule, found.is_oracle(group, rule), found.last)
             records.append((*about, full(mean), full(std), count))
     head = ("method", "runs", *map(rule_in_words, RULES))
     words = (
