@@ -1,6 +1,7 @@
 """What a method may have beside a loss: later phases, networks, numbers and a context."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ import fake_graphs
 from engine_run import finish, outcome, row_stream, rows_of, shapes_stream, tiny, trainer_for
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import Batch, TaskContext
-from polarbear.engine.contract.method import bce, frozen_copy
+from polarbear.engine.contract.method import Method, bce, frozen_copy
 from polarbear.engine.contract.phase import Phase
 from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch.runner import resume, run
+from polarbear.launch.snapshot import take_snapshot
 from polarbear.methods.er import ER
 from polarbear.runs.folder import RunFolder
 
@@ -66,11 +68,85 @@ class Later(ER):
         return super().loss(batch) * (1 + self.context.epoch + 0.1 * self.context.step)
 
 
+class KeepsBest(Method):
+    """Best weights of the main phase, then phases of the head and of a scale of its own."""
+
+    replay = "mixed"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.scale = nn.Parameter(torch.ones(1), requires_grad=False)
+
+    def loss(self, batch: Batch) -> Tensor:
+        return bce(self.model(batch.images) * self.scale, batch.targets)
+
+    def phases(self) -> tuple[Phase, ...]:
+        return (
+            Phase("head", 1, 0.3, on="all", parameters=self.model.head.parameters()),
+            Phase("scale", 1, 0.3, on="task", parameters=[self.scale]),
+        )
+
+
+class Remembers(ER):
+    """Counts tasks in place, keeps the network it finds, has a phase from its second task on."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.register_buffer("tasks", torch.zeros(()))
+
+    def begin_task(self, context: TaskContext) -> None:
+        self.tasks += 1
+        self.networks["before"] = frozen_copy(self.model)
+
+    def loss(self, batch: Batch) -> Tensor:
+        before = self.networks["before"].features(batch.images)
+        drift = (self.model.features(batch.images) - before).square().mean()
+        return super().loss(batch) + self.tasks * drift
+
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase("more", 1, 0.05, on="task"),) if self.tasks > 1 else ()
+
+
+class Averaged(ER):
+    """ER with a running mean of its network, which its loss moves."""
+
+    def begin_task(self, context: TaskContext) -> None:
+        self.networks.setdefault("mean", frozen_copy(self.model)).head.grow(context.seen)
+
+    def loss(self, batch: Batch) -> Tensor:
+        mean = self.networks["mean"]
+        with torch.no_grad():
+            pairs = zip(mean.parameters(), self.model.parameters(), strict=True)
+            for kept, now in pairs:
+                kept.lerp_(now, 0.3)
+        drift = (self.model.features(batch.images) - mean.features(batch.images)).square().mean()
+        return super().loss(batch) + drift
+
+
+class Reservoir(ER):
+    """A reservoir with logits beside its images, and phases on what it has."""
+
+    replay = "reference"
+    selection = "reservoir"
+
+    def store(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return {"logits": self.model(images)}
+
+    def loss(self, batch: Batch) -> Tensor:
+        return super().loss(batch) + 0.1 * batch.stored["logits"].mean()
+
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase("balanced", 1, 0.05), Phase("task", 1, 0.05, on="task"))
+
+
 class OnMemory(ER):
     """ER with a phase on a memory that the first task does not have."""
 
     def phases(self) -> tuple[Phase, ...]:
         return (Phase("again", 1, 0.1, on="memory"),)
+
+
+LATER = ("KeepsBest", "Remembers", "Averaged", "Reservoir")
 
 
 def stop_at(step: int) -> object:
@@ -85,7 +161,7 @@ def stop_at(step: int) -> object:
     return stop
 
 
-@pytest.mark.parametrize("method", ["Refit", "Witnessed", "Later"])
+@pytest.mark.parametrize("method", ["Refit", "Witnessed", "Later", *LATER])
 def test_stopped_at_any_step_a_run_ends_as_if_it_had_not_been(tmp_path: Path, method: str) -> None:
     settings = tiny(f"test_phases:{method}", tasks=3, epochs=1, batch_size=64, keep_scores=True)
     steps: list[object] = []
@@ -100,7 +176,7 @@ def test_stopped_at_any_step_a_run_ends_as_if_it_had_not_been(tmp_path: Path, me
         assert outcome(folder) == whole, f"stopped after {step} of {len(steps)}"
 
 
-@pytest.mark.parametrize("method", ["Refit", "Witnessed", "Later"])
+@pytest.mark.parametrize("method", ["Refit", "Witnessed", "Later", *LATER])
 def test_captured_steps_are_the_eager_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
 ) -> None:
@@ -114,7 +190,8 @@ def test_captured_steps_are_the_eager_ones(
             {"loss": line["loss"], "valid": line["valid"], **line.get("own", {})}
             for line in RunFolder(folder).lines("epochs")
         ]
-    assert len(captured) == (7 if method == "Refit" else 3)
+    phases = {"Refit": 7, "KeepsBest": 9, "Remembers": 5, "Reservoir": 9}
+    assert len(captured) == phases.get(method, 3)
     assert lines[True] == [pytest.approx(line, rel=1e-4) for line in lines[False]]
 
 
@@ -159,6 +236,27 @@ def test_a_phase_trains_its_own_weights_on_its_own_images() -> None:
         ("correct", 0.01),
     ]
     assert all(p.requires_grad for p in trainer.learner.model.parameters())
+
+
+def test_a_later_phase_ends_with_its_last_weights_and_leaves_the_frozen_frozen() -> None:
+    trainer, _ = trainer_for(tiny("test_phases:KeepsBest", tasks=1), shapes_stream())
+    heads = {}
+    for progress in trainer.steps():
+        if progress.begun:
+            heads[progress.phase] = trainer.learner.model.head.weight.detach().clone()
+    assert not torch.equal(heads[1], heads[0])
+    assert torch.equal(trainer.learner.model.head.weight, heads[1])
+    scale = trainer.learner.method.scale
+    assert float(scale.detach()) != 1
+    assert not scale.requires_grad
+
+
+def test_a_network_is_kept_under_a_name(tmp_path: Path) -> None:
+    trainer, _ = trainer_for(tiny("er", tasks=1), shapes_stream())
+    trainer.begin_task()
+    trainer.learner.method.networks[0] = frozen_copy(trainer.learner.model)
+    with pytest.raises(PolarbearError, match="ER keeps a network under 0: its name must be"):
+        take_snapshot(trainer)
 
 
 def test_a_phase_without_images_is_refused() -> None:

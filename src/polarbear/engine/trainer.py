@@ -146,12 +146,17 @@ class Trainer:
         method.to(device)  # buffers that it has only now
         trained = [*learner.model.parameters(), *method.parameters()]
         self.learning = [parameter for parameter in trained if parameter.requires_grad]
+        self.ask_for_phases()
+
+    def ask_for_phases(self) -> None:
+        """Put the task's main phase before those that the method wants."""
+        settings = self.settings
         main = Phase(
-            *("", self.settings.epochs_of(task), self.settings.learning_rate),
+            *("", settings.epochs_of(self.progress.task), settings.learning_rate),
             on="all",
-            schedule=self.settings.schedule,
+            schedule=settings.schedule,
         )
-        self.phases = (main, *method.phases())
+        self.phases = (main, *self.learner.method.phases())
 
     def prepare_phase(self, training_set: TrainingSet | None = None) -> None:
         """Gather a later phase's images, unless they are given, and start a fresh optimiser."""
@@ -181,8 +186,11 @@ class Trainer:
         if self.task_steps is not None:
             self.task_steps.close()
             self.task_steps = None
-        if self.best:
+        if self.best and self.progress.phase == 0:
             self._take_best()
+        self.best = {}  # a later phase ends with its last weights
+        for parameter in self.phase.parameters or ():
+            parameter.requires_grad_(False)  # as it was, if it is not among those that learn
         for parameter in self.learning:
             parameter.requires_grad_(True)
         if self.progress.phase == 0:

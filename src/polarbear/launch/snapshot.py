@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polarbear.engine.contract.method import frozen_copy
+from polarbear.base.errors import PolarbearError
+from polarbear.engine.contract.method import Method, frozen_copy
 from polarbear.engine.nets.model import Model
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.optimiser import restore_state, saved_state
@@ -62,13 +63,22 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     learner.model.load_state_dict(_group(checkpoint, "model"))
     device = learner.machine.device
     own = {name: tensor.to(device) for name, tensor in _group(checkpoint, "method").items()}
-    learner.method.load_state(own)
-    if trainer.progress.begun:
+    if not trainer.progress.begun:
+        learner.method.load_state(own)
+    else:
+        networks = dict(learner.method.networks)
+        if type(learner.method).load_state is Method.load_state:
+            _bring_back_buffers(learner.method, own)
         # In begin_task a method may build on what it has, and change that and the weights: those of
         # the checkpoint come back after.
         trainer.prepare_method()
         learner.model.load_state_dict(_group(checkpoint, "model"))
         learner.method.load_state(own)
+        learner.method.networks.clear()
+        for name, network in networks.items():
+            network.load_state_dict(_group(checkpoint, f"network/{name}"))
+            learner.method.networks[name] = network
+        trainer.ask_for_phases()
     learner.machine.place(learner.model)
     logged = _group(checkpoint, "logged")
     learner.method.logged = {name: total.to(device) for name, total in logged.items()}
@@ -86,8 +96,21 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
         trainer.best = {name: t.to(learner.machine.device) for name, t in best.items()}
 
 
+def _bring_back_buffers(method: Method, own: Mapping[str, Tensor]) -> None:
+    """Let ``begin_task`` find the buffers there were; it may change these copies in place."""
+    for name, tensor in own.items():
+        if "." not in name and name not in method._parameters:
+            method.register_buffer(name, tensor.clone())
+
+
 def _networks(learner: Learner) -> dict[str, Model]:
     """Return the frozen networks a method has, by the name of their group of tensors."""
+    for name in learner.method.networks:
+        if not isinstance(name, str) or "/" in name:
+            raise PolarbearError(
+                f"{type(learner.method).__name__} keeps a network under {name!r}: its name must be "
+                "a text without '/', so that checkpoints can hold it"
+            )
     found = {f"network/{name}": one for name, one in learner.method.networks.items()}
     teacher = learner.method.teacher
     return found if teacher is None else found | {"teacher": teacher}

@@ -210,7 +210,10 @@ class Method(nn.Module):
         return self.state_dict()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state` gave; called after ``begin_task`` when a run is resumed."""
+        """Take back what :meth:`state` gave; called after ``begin_task`` when a run is resumed.
+
+        Buffers are there before it already, so that ``begin_task`` finds what there was.
+        """
         for name, tensor in state.items():
             if "." not in name and name not in self._parameters:
                 self.register_buffer(name, tensor)  # of any shape: it may grow with the tasks

@@ -47,6 +47,8 @@ class Phase:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
+        if self.parameters is not None:  # also where they come from a generator, asked once
+            object.__setattr__(self, "parameters", tuple(self.parameters))
         if self.epochs < 1:
             raise PolarbearError(f"the phase {self.name!r} must have at least 1 epoch")
         if not self.learning_rate > 0:

@@ -28,6 +28,7 @@ from polarbear.engine.steps.capturing import (
     Before,
     Capture,
     free_random_numbers,
+    places,
     searching_for_kernels,
 )
 from polarbear.engine.task.epoch_plan import EpochPlan
@@ -101,7 +102,7 @@ class CapturedSteps:
         self._place_rates()
         fill_state(optimiser)
         self.graphs = self._capture()
-        self.attributes = Attributes.of(learner)
+        self.attributes, self.places = Attributes.of(learner), places(learner)
         self.found = (self.losses, self.graphs.scores, self.graphs.finite)
         self.on_host = [torch.empty_like(t, device="cpu").pin_memory() for t in self.found]
 
@@ -169,7 +170,8 @@ class CapturedSteps:
 
     def overtaken_by(self) -> str | None:
         """Return the name of an attribute that has changed since, which no replay would see."""
-        return self.attributes.changed()
+        moved = self.places != places(self.learner)
+        return "the place of a weight or buffer" if moved else self.attributes.changed()
 
     def weights_are_finite(self) -> bool:
         """Whether every weight is a number, or was when the epoch ended."""

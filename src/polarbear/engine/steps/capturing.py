@@ -129,9 +129,15 @@ def _tensors(learner: Learner, optimiser: torch.optim.Optimizer) -> list[Tensor]
     return weights + state_tensors(optimiser) + slots
 
 
+def places(learner: Learner) -> list[int]:
+    """Return where weights and buffers are: all that a replay knows of them."""
+    return [t.data_ptr() for m in _modules(learner) for t in (*m.parameters(), *m.buffers())]
+
+
 def _modules(learner: Learner) -> list[nn.Module]:
     method = learner.method
-    return [m for m in (learner.model, method.teacher, method) if m is not None]
+    networks = (learner.model, method.teacher, method, *method.networks.values())
+    return [m for m in networks if m is not None]
 
 
 @contextmanager

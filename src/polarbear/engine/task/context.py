@@ -1,6 +1,7 @@
 """What a learner is told of its place in the stream, and what it may look up there."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ from polarbear.benchmark.stream import Task
 from polarbear.engine.contract.batch import Batch, TaskContext, Which
 from polarbear.engine.images.transform import for_evaluation
 from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.stored import tables
 from polarbear.engine.task.training_set import TaskImages, TrainingSet
 
 
@@ -19,7 +21,7 @@ def context_of(learner: Learner, task: Task, images: TaskImages) -> TaskContext:
     counts = images.training_set.targets.sum(axis=0)
     sets: dict[Which, Callable[[], TrainingSet]] = {
         "task": lambda: TrainingSet.of(task.train),
-        "memory": lambda: TrainingSet.of_memory(learner.memory_now(), len(task.seen)),
+        "memory": lambda: _memory(learner, len(task.seen)),
         "valid": lambda: TrainingSet.of(images.valid),
     }
     return TaskContext(
@@ -37,6 +39,12 @@ def context_of(learner: Learner, task: Task, images: TaskImages) -> TaskContext:
         rows_in_all=len(learner.train_pixels),
         autocast=learner.machine.autocast,
     )
+
+
+def _memory(learner: Learner, seen: int) -> TrainingSet:
+    memory = learner.memory_now()
+    stored = tables(memory.stored, learner.machine.device)
+    return replace(TrainingSet.of_memory(memory, seen), stored=stored)
 
 
 def _batches(learner: Learner, images: TrainingSet) -> Iterator[Batch]:

@@ -166,14 +166,13 @@ class Learner:
         """Return what the method stores with images, as they are in the file: arrays (n, …)."""
         if not self._stores:
             return {}
-        self.model.eval()
         cuts, device = range(0, len(rows), self.at_once), self.machine.device
         parts: dict[str, list[NDArray[Any]]] = {}
         shapes: Shapes | None = None
         pixels = self.train_pixels.batches([rows[i : i + self.at_once] for i in cuts])
         for i, images in zip(cuts, pixels, strict=True):
             labels = torch.tensor(targets[i : i + self.at_once], dtype=torch.float32, device=device)
-            with self.machine.autocast():
+            with self.evaluating(), self.machine.autocast():
                 found = self.method.store(for_evaluation(images, self.transform), labels)
             shapes = stored_shapes(found, len(images), type(self.method).__name__, shapes)
             for name, tensor in found.items():

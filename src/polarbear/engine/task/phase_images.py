@@ -11,6 +11,7 @@ from polarbear.engine.contract.phase import Phase
 from polarbear.engine.generator import generator_for
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.replay_memory import random_choice
+from polarbear.engine.task.selection import RESERVOIR
 from polarbear.engine.task.stored import tables
 from polarbear.engine.task.training_set import TaskImages, TrainingSet, training_view
 
@@ -32,11 +33,15 @@ def phase_set(learner: Learner, stream: Stream, task: int, phase: Phase) -> Trai
     seen, stored = len(stream[task].seen), images.training_set.stored
     chosen = {
         "all": lambda: main_images(learner, stream, task).training_set,
-        "task": lambda: TrainingSet.of(training_view(stream, task, method.complete)),
+        "task": lambda: replace(
+            TrainingSet.of(training_view(stream, task, method.complete)), stored=stored
+        ),
         "memory": lambda: replace(TrainingSet.of_memory(learner.memory, seen), stored=stored),
         "balanced": lambda: _balanced(learner, stream[task]),
         "held_out": lambda: images.training_set.take(_held_out(learner, images, task)),
     }
+    if method.selection == RESERVOIR:  # its steps have filled it already
+        chosen["balanced"] = chosen["memory"]
     training_set = chosen[phase.on]()
     if not len(training_set):
         raise PolarbearError(
