@@ -1,6 +1,7 @@
 """Numbers that methods log of their own, epoch by epoch."""
 
 from polarbear.base.errors import DataError
+from polarbear.base.names import file_name
 from polarbear.report.figures.style import COLOURS, PAGE, Drawing, new_figure
 from polarbear.report.options import Options
 from polarbear.report.read.groups import Run, Runs
@@ -14,7 +15,7 @@ def logged(runs: Runs, options: Options) -> list[Drawing]:
     for group in runs.groups:
         found = next(((run, own) for run in group.runs if (own := _with_own(run))), None)
         if found is not None:
-            name = "logged" if not drawings else f"logged-{group.name}"
+            name = "logged" if not drawings else f"logged-{file_name(group.name)}"
             drawings.append(_drawing(name, group.title, *found))
     if not drawings:
         raise DataError("no method of these runs logs numbers of its own (self.log)")

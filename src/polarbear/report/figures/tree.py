@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from polarbear.base.errors import DataError
+from polarbear.base.names import file_name
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.report.figures.style import MISSING, PAGE, RIGHT, WRONG, Drawing, new_figure
 from polarbear.report.options import Options
@@ -25,7 +26,7 @@ def inferred_trees(runs: Runs, options: Options) -> list[Drawing]:
         trees = [run for run in group.runs if run.tree is not None]
         if trees:
             run = max(trees, key=lambda run: len(run.done))
-            name = "inferred-tree" if not drawings else f"inferred-tree-{group.name}"
+            name = "inferred-tree" if not drawings else f"inferred-tree-{file_name(group.name)}"
             drawings.append(_drawing(name, group.title, run, hierarchy))
     if not drawings:
         raise DataError("no method of these runs infers which class lies below which")
