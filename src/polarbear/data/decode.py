@@ -5,6 +5,7 @@ Needs Pillow, as the extra ``images`` has it.
 
 import io
 import os
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -50,12 +51,12 @@ class EncodedImages(Protocol):
         ...
 
 
-class OnDisk:
+class OnDisk(ABC):
     """Encoded images that are files of their own; whoever inherits says which."""
 
+    @abstractmethod
     def path(self, row: int) -> Path:
         """Return an image's path."""
-        raise NotImplementedError
 
     def where(self, row: int) -> str:
         """Say where an image is stored, for messages."""

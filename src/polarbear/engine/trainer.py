@@ -164,7 +164,8 @@ class Trainer:
         method = learner.method
         if self.progress.phase == 0:
             learner.open_reservoir(self.stream[task], len(self.stream.classes))
-            self.images = main_images(learner, self.stream, task)
+            if learner.reservoir is not None:  # steps draw from its slots, which are there only now
+                self.images = main_images(learner, self.stream, task)
         else:
             if training_set is None:
                 training_set = phase_set(learner, self.stream, task, phase)

@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -43,7 +44,7 @@ class Silent:
         """Leave predictions to the run folder."""
 
 
-class Charts(Silent):
+class Charts(Silent, ABC):
     """Hands an epoch's and a task's numbers on, each by its name and its place on the chart."""
 
     settings: Settings
@@ -57,8 +58,9 @@ class Charts(Silent):
         """Draw the scores after a task."""
         self._send(score_values(record), record.after)
 
+    @abstractmethod
     def _send(self, values: Iterator[tuple[str, float]], step: int) -> None:
-        raise NotImplementedError
+        """Draw numbers at a place."""
 
 
 class TensorBoardSink(Charts):

@@ -40,7 +40,7 @@ def decide(
     table = plain_table("method", "runs", *map(rule_in_words, RULES))
     for group in found.groups:
         numbers = (found.of(group, rule) for rule in RULES)
-        cells = (_cell(*one, of=group.count) for one in numbers)
+        cells = (_cell(mean, std) for mean, std, _ in numbers)
         table.add_row(group.title, str(group.count), *cells)
     screen.print(table)
     for path, why in found.left_out.items():
@@ -63,7 +63,5 @@ def _numbers(found: Decided, group: Group) -> dict[str, dict[str, Any] | None]:
     return by_rule
 
 
-def _cell(mean: float, std: float, count: int, *, of: int) -> str:
-    spread = "" if math.isnan(std) else f" ± {share(std)}"
-    fewer = f" (n = {count})" if 0 < count < of else ""
-    return f"{share(mean)}{spread}{fewer}"
+def _cell(mean: float, std: float) -> str:
+    return share(mean) if math.isnan(std) else f"{share(mean)} ± {share(std)}"
