@@ -174,6 +174,42 @@ class Step:
     reference: "Step | None"
 
 
+class AddsReference(ER):
+    """ER that adds the loss of memory images beside a step, where there are any."""
+
+    def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
+        loss = self.loss(batch)
+        if reference is not None:
+            loss = loss + self.loss(reference)
+        loss.backward()
+        return loss.detach()
+
+
+def interrupt_at(step: int) -> Callable[..., None]:
+    """Return an ``on_step`` that raises KeyboardInterrupt at a step, counted from 1."""
+    taken = 0
+
+    def on_step(*_: object) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == step:
+            raise KeyboardInterrupt
+
+    return on_step
+
+
+def losses_with_and_without_graphs(
+    folder: Path, method: str, **changes: Any
+) -> tuple[list[float], list[float]]:
+    """Return the losses of a run's epochs, captured (where that is so) and eager."""
+    found = []
+    for graph in (True, False):
+        place = folder / str(graph)
+        assert run(tiny(method, graph=graph, **changes), place, stream=shapes_stream())
+        found.append([line["loss"] for line in RunFolder(place).lines("epochs")])
+    return found[0], found[1]
+
+
 class Notes:
     """Records of a run in memory, with anything else to be done at each."""
 

@@ -9,14 +9,23 @@ import torch
 from torch import Tensor, nn
 
 import fake_graphs
-from engine_run import finish, outcome, same, shapes_stream, tiny, trainer_for, weights
+from engine_run import (
+    finish,
+    interrupt_at,
+    outcome,
+    same,
+    shapes_stream,
+    tiny,
+    trainer_for,
+    weights,
+)
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import bce
 from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.training_set import TrainingSet
-from polarbear.engine.trainer import DivergedError, Progress, Trainer
+from polarbear.engine.trainer import DivergedError, Trainer
 from polarbear.launch.runner import resume, run
 from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.methods.agem import AGEM
@@ -234,18 +243,6 @@ CASES = [("er", way) for way in WAYS] + [
 ]
 
 
-def stop_at(step: int) -> Any:
-    taken = 0
-
-    def on_step(trainer: Trainer, progress: Progress) -> None:
-        nonlocal taken
-        taken += 1
-        if taken == step:
-            raise KeyboardInterrupt
-
-    return on_step
-
-
 @pytest.mark.parametrize(("method", "way"), CASES)
 def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(
     tmp_path: Path, method: str, way: str, caplog: pytest.LogCaptureFixture
@@ -258,7 +255,7 @@ def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(
     for step in (3, between, within):
         folder = tmp_path / str(step)
         with pytest.raises(KeyboardInterrupt):
-            run(settings, folder, stream=stream, on_step=stop_at(step + 1), save_every=0)
+            run(settings, folder, stream=stream, on_step=interrupt_at(step + 1), save_every=0)
         assert resume(folder, stream=stream)
         assert outcome(folder) == outcome(tmp_path / "whole"), f"stopped after {step}"
     assert "cannot be restored" not in caplog.text
@@ -335,7 +332,7 @@ def test_captured_steps_go_on_where_they_were_stopped(
     with pytest.raises(KeyboardInterrupt):
         run(
             *(settings, tmp_path / "broken"),
-            **{"stream": shapes_stream(), "on_step": stop_at(7), "save_every": 0},
+            **{"stream": shapes_stream(), "on_step": interrupt_at(7), "save_every": 0},
         )
     assert resume(tmp_path / "broken", stream=shapes_stream())
     assert len(captured) > 2

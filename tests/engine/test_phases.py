@@ -9,13 +9,22 @@ import torch
 from torch import Tensor, nn
 
 import fake_graphs
-from engine_run import finish, outcome, row_stream, rows_of, shapes_stream, tiny, trainer_for
+from engine_run import (
+    AddsReference,
+    finish,
+    interrupt_at,
+    outcome,
+    row_stream,
+    rows_of,
+    shapes_stream,
+    tiny,
+    trainer_for,
+)
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce, frozen_copy
 from polarbear.engine.contract.phase import Phase
 from polarbear.engine.steps.captured import CapturedSteps
-from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch.runner import resume, run
 from polarbear.launch.snapshot import take_snapshot
 from polarbear.methods.er import ER
@@ -123,7 +132,7 @@ class Averaged(ER):
         return super().loss(batch) + drift
 
 
-class Reservoir(ER):
+class Reservoir(AddsReference):
     """A reservoir with logits beside its images, and phases on what it has."""
 
     replay = "reference"
@@ -149,18 +158,6 @@ class OnMemory(ER):
 LATER = ("KeepsBest", "Remembers", "Averaged", "Reservoir")
 
 
-def stop_at(step: int) -> object:
-    count = 0
-
-    def stop(trainer: Trainer, progress: Progress) -> None:
-        nonlocal count
-        count += 1
-        if count == step:
-            raise KeyboardInterrupt
-
-    return stop
-
-
 @pytest.mark.parametrize("method", ["Refit", "Witnessed", "Later", *LATER])
 def test_stopped_at_any_step_a_run_ends_as_if_it_had_not_been(tmp_path: Path, method: str) -> None:
     settings = tiny(f"test_phases:{method}", tasks=3, epochs=1, batch_size=64, keep_scores=True)
@@ -171,7 +168,7 @@ def test_stopped_at_any_step_a_run_ends_as_if_it_had_not_been(tmp_path: Path, me
     for step in range(1, len(steps) + 1):
         folder = tmp_path / f"{step}"
         with pytest.raises(KeyboardInterrupt):
-            run(settings, folder, on_step=stop_at(step), **more)
+            run(settings, folder, on_step=interrupt_at(step), **more)
         assert resume(folder, **more)
         assert outcome(folder) == whole, f"stopped after {step} of {len(steps)}"
 

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine_run import Step, finish, row_stream, rows_of, same, tiny, trainer_for, watch_steps
+from engine_run import (
+    AddsReference,
+    Step,
+    finish,
+    row_stream,
+    rows_of,
+    same,
+    tiny,
+    trainer_for,
+    watch_steps,
+)
 from engine_run import weights as weights_of
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import Batch
@@ -17,24 +27,16 @@ from polarbear.engine.contract.check_class import check_class
 from polarbear.engine.generator import generator_for
 from polarbear.engine.task.reservoir import landing_slots
 from polarbear.engine.trainer import Trainer
-from polarbear.methods.er import ER
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-class Reservoir(ER):
+class Reservoir(AddsReference):
     """ER on a batch of the task and one of a reservoir."""
 
     replay = "reference"
     selection = "reservoir"
     keep = "last"
-
-    def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
-        loss = self.loss(batch)
-        if reference is not None:
-            loss = loss + self.loss(reference)
-        loss.backward()
-        return loss.detach()
 
 
 class Notes(Reservoir):

@@ -1,6 +1,5 @@
 """What a method stores with images, how it comes back, and how memory and heads are chosen."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,17 @@ import torch
 from torch import Tensor, nn
 
 import fake_graphs
-from engine_run import finish, outcome, row_stream, rows_of, shapes_stream, tiny, trainer_for
+from engine_run import (
+    finish,
+    interrupt_at,
+    losses_with_and_without_graphs,
+    outcome,
+    row_stream,
+    rows_of,
+    shapes_stream,
+    tiny,
+    trainer_for,
+)
 from polarbear.base.errors import DataError, PolarbearError
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.check_class import check_class
@@ -20,11 +29,10 @@ from polarbear.engine.nets.heads import LinearHead, build_head
 from polarbear.engine.task import learner
 from polarbear.engine.task.replay_memory import ReplayMemory
 from polarbear.engine.task.selection import Candidates
-from polarbear.engine.trainer import Progress, Trainer
+from polarbear.engine.trainer import Trainer
 from polarbear.launch.check.learner import check_learner
 from polarbear.launch.runner import resume, run
 from polarbear.methods.er import ER
-from polarbear.runs.folder import RunFolder
 from polarbear.settings.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -190,30 +198,16 @@ def test_captured_steps_use_what_is_stored_as_eager_ones_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
 ) -> None:
     captured = fake_graphs.install(monkeypatch)
-    losses = {}
-    for graph in (True, False):
-        settings = tiny(f"test_stored:{method}", graph=graph, learning_rate=0.05)
-        assert run(settings, tmp_path / str(graph), stream=shapes_stream())
-        losses[graph] = [line["loss"] for line in RunFolder(tmp_path / str(graph)).lines("epochs")]
+    fast, slow = losses_with_and_without_graphs(
+        tmp_path, f"test_stored:{method}", learning_rate=0.05
+    )
     assert len(captured) == 3
-    assert losses[True] == pytest.approx(losses[False])
-
-
-def stop_at(count: int) -> Callable[[Trainer, Progress], None]:
-    pauses = 0
-
-    def stop(trainer: Trainer, progress: Progress) -> None:
-        nonlocal pauses
-        pauses += 1
-        if pauses == count:
-            raise KeyboardInterrupt
-
-    return stop
+    assert fast == pytest.approx(slow)
 
 
 def break_and_resume(folder: Path, settings: Settings, at: int) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(settings, folder, stream=shapes_stream(), on_step=stop_at(at), save_every=0)
+        run(settings, folder, stream=shapes_stream(), on_step=interrupt_at(at), save_every=0)
     assert resume(folder, stream=shapes_stream())
 
 

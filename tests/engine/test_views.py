@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import fake_graphs
-from engine_run import Notes, finish, outcome, shapes_stream, tiny
+from engine_run import AddsReference, Notes, finish, outcome, shapes_stream, tiny
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.check_class import check_class
 from polarbear.engine.generator import generator_for
@@ -23,7 +23,7 @@ from polarbear.runs.folder import RunFolder
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-class TwoViews(ER):
+class TwoViews(AddsReference):
     """ER that wants the same logits of both views, and of those of the memory beside."""
 
     summary = "replays random stored images; two views of an image agree"
@@ -32,13 +32,6 @@ class TwoViews(ER):
     def loss(self, batch: Batch) -> Tensor:
         first, second = batch.views
         return super().loss(batch) + 0.1 * (self.model(first) - self.model(second)).square().mean()
-
-    def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
-        loss = self.loss(batch)
-        if reference is not None:
-            loss = loss + self.loss(reference)
-        loss.backward()
-        return loss.detach()
 
 
 class Beside(TwoViews):

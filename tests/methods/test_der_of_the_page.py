@@ -11,11 +11,9 @@ from torch import Tensor
 
 import fake_graphs
 from doc_pages import blocks
-from engine_run import shapes_stream, tiny
+from engine_run import losses_with_and_without_graphs
 from polarbear.engine.contract.batch import Batch
 from polarbear.launch.check.learner import check_learner
-from polarbear.launch.runner import run
-from polarbear.runs.folder import RunFolder
 from tiny_learner import at_task, random_images, scores_of, slow_bce
 
 PAGE = "docs/your-own-method.md"
@@ -66,13 +64,11 @@ def test_captured_steps_are_the_eager_ones(
     der: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     captured = fake_graphs.install(monkeypatch)
-    losses = {}
-    for graph in (True, False):
-        settings = tiny(f"page_with_der:{name}", graph=graph, learning_rate=0.1)
-        assert run(settings, tmp_path / str(graph), stream=shapes_stream())
-        losses[graph] = [line["loss"] for line in RunFolder(tmp_path / str(graph)).lines("epochs")]
+    fast, slow = losses_with_and_without_graphs(
+        tmp_path, f"page_with_der:{name}", learning_rate=0.1
+    )
     assert len(captured) == 3
-    assert losses[True] == pytest.approx(losses[False])
+    assert fast == pytest.approx(slow)
 
 
 def test_the_check_finds_nothing(der: Any) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import fake_graphs
-from engine_run import finish, outcome, shapes_stream, tiny, trainer_for
+from engine_run import finish, interrupt_at, outcome, shapes_stream, tiny, trainer_for
 from polarbear.launch.runner import resume, run
 from polarbear.methods.kin import (
     Kin,
@@ -165,16 +165,6 @@ def test_every_part_can_be_taken_away(option: str) -> None:
     assert not np.array_equal(found[True], found[False])
 
 
-def stop_at(step: int) -> object:
-    left = itertools.count(1)
-
-    def stop(*_: object) -> None:
-        if next(left) == step:
-            raise KeyboardInterrupt
-
-    return stop
-
-
 def test_stopped_at_any_step_a_run_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     values = {"tasks": 3, "epochs": 1, "batch_size": 64, "keep_scores": True}
     settings = tiny("kin", learning_rate=0.1, schedule="cosine", **values)
@@ -184,7 +174,7 @@ def test_stopped_at_any_step_a_run_ends_as_if_it_had_not_been(tmp_path: Path) ->
     whole = outcome(tmp_path / "whole")
     for step in range(1, len(taken) + 1):
         with pytest.raises(KeyboardInterrupt):
-            run(settings, tmp_path / f"{step}", on_step=stop_at(step), **more)
+            run(settings, tmp_path / f"{step}", on_step=interrupt_at(step), **more)
         assert resume(tmp_path / f"{step}", **more)
         assert outcome(tmp_path / f"{step}") == whole, f"stopped after {step} of {len(taken)}"
 
