@@ -2,7 +2,6 @@
 
 import base64
 import io
-import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,9 @@ from polarbear.report.build import draw
 from polarbear.report.figures.confusion import _shades, confusion_shares
 from polarbear.report.figures.gallery import chosen_rows, labels_of
 from polarbear.report.figures.river import KINDS, kinds_of, label_river
-from polarbear.report.figures.style import COLOURS, FORMATS, looks, save
+from polarbear.report.figures.style import FORMATS, save
 from polarbear.report.options import Options
+from polarbear.report.palette import looks
 from polarbear.report.read.answers import answers, comparable_runs
 from polarbear.report.read.paper import paper_results
 from polarbear.report.read.runs import Runs, read_runs
@@ -94,52 +94,11 @@ def test_a_figure_of_tasks_that_no_run_has_come_to_needs_no_legend(tmp_path: Pat
     assert draw("forgetting", read_runs(tmp_path), Options(tasks=(3, 5)))
 
 
-def test_colours_and_markers_tell_ten_groups_apart(runs: Runs) -> None:
-    ten = runs.groups[:1] * 10
-    assert len(set(COLOURS)) == 10 == len(ten)
+def test_curves_have_the_looks_of_their_methods(runs: Runs) -> None:
     drawn = draw("average-pw-js", runs)[0].figure.axes[0].get_lines()
-    assert len({line.get_color() for line in drawn}) == len(runs.groups)
-    shown = [(line.get_color(), line.get_marker()) for line in drawn]
-    assert list(looks(runs.groups).values()) == shown
-
-
-#: What a full lack of green or red cones makes of linear colours (Machado and others, 2009).
-SIGHT = {
-    "all": np.eye(3),
-    "no green": np.array(
-        [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
-    ),
-    "no red": np.array(
-        [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
-    ),
-}
-
-
-def linear(colour: str) -> np.ndarray:
-    parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-
-
-def lab(light: np.ndarray) -> np.ndarray:
-    """CIE L*a*b* of linear sRGB: distances are about what eyes see."""
-    to_xyz = np.array(
-        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
-    )
-    x, y, z = np.cbrt(to_xyz @ light.clip(1e-3, 1) / np.array([0.9505, 1.0, 1.089]))
-    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
-
-
-@pytest.mark.parametrize("sight", SIGHT)
-def test_colour_blind_readers_tell_the_colours_apart(sight: str) -> None:
-    seen = [lab(SIGHT[sight] @ linear(colour)) for colour in COLOURS]
-    pairs = itertools.combinations(seen, 2)
-    assert min(float(np.linalg.norm(one - other)) for one, other in pairs) > 15
-
-
-def test_every_colour_stands_out_from_paper() -> None:
-    weights = np.array([0.2126, 0.7152, 0.0722])
-    contrast = [1.05 / (float(weights @ linear(colour)) + 0.05) for colour in COLOURS]
-    assert min(contrast) > 2
+    for line, look in zip(drawn, looks(runs.groups).values(), strict=True):
+        assert (line.get_color(), line.get_marker()) == (look.colour, look.marker)
+        assert line.is_dashed() is look.dashed
 
 
 def test_per_task_is_the_diagonal(runs: Runs) -> None:

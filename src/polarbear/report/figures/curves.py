@@ -9,7 +9,8 @@ import numpy as np
 from polarbear.base.arrays import Floats
 from polarbear.base.errors import DataError, counted
 from polarbear.methods.catalogue import title
-from polarbear.report.figures.style import looks
+from polarbear.report.figures.style import line_style
+from polarbear.report.palette import Look, looks
 from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.paper import paper_results
 
@@ -48,33 +49,37 @@ def label(group: Group) -> str:
 
 
 def draw_groups(
-    axes: "Axes", groups: Sequence[Group], series: Series, named: Callable[[Group], str] = label
+    axes: "Axes",
+    groups: Sequence[Group],
+    series: Series,
+    named: Callable[[Group], str] = label,
+    look: Mapping[str, Look] | None = None,
 ) -> None:
-    """Draw each group's means over all tasks, done or not, its standard deviation as a band."""
-    look = looks(groups)
+    """Draw each group's means over all tasks, done or not, its standard deviation as a band.
+
+    Groups that are only some of a report's are given the ``look`` they have among all.
+    """
+    look = look or looks(groups)
     for group in groups:
         mean, std = series(group)
         if not np.isnan(mean).all():
-            _draw_curve(axes, mean, std, named(group), *look[group.name])
+            _draw_curve(axes, mean, std, named(group), look[group.name])
     over_tasks(axes, groups[0].tasks)
 
 
-def _draw_curve(
-    axes: "Axes", mean: Floats, std: Floats, name: str, colour: str, marker: str
-) -> None:
+def _draw_curve(axes: "Axes", mean: Floats, std: Floats, name: str, look: Look) -> None:
     tasks = np.flatnonzero(~np.isnan(mean))
     every = max(1, len(tasks) // 8)
-    style: dict[str, Any] = {"color": colour, "marker": marker, "markevery": every}
     # Markers on the axis, at a score of 0, are drawn whole.
-    axes.plot(tasks, mean[tasks], label=name, clip_on=False, **style)
+    axes.plot(tasks, mean[tasks], label=name, clip_on=False, markevery=every, **line_style(look))
     spread = np.nan_to_num(std[tasks])
     if not spread.any():
         return
     low, high = mean[tasks] - spread, mean[tasks] + spread
     if len(tasks) == 1:
-        axes.vlines(tasks, low, high, color=colour, linewidth=1)
+        axes.vlines(tasks, low, high, color=look.colour, linewidth=1)
     else:
-        axes.fill_between(tasks, low, high, color=colour, alpha=0.16, linewidth=0)
+        axes.fill_between(tasks, low, high, color=look.colour, alpha=0.16, linewidth=0)
 
 
 def draw_paper(axes: "Axes", runs: Runs) -> bool:
@@ -89,7 +94,7 @@ def draw_paper(axes: "Axes", runs: Runs) -> bool:
         one: dict[str, Any] = {"marker": "_", "markersize": 9, "linestyle": "none"}
         style = DASHED if len(tasks) > 1 else one
         name = title(group.method) + PAPERS
-        axes.plot(tasks, mean[tasks], color=look[group.name][0], label=name, **style)
+        axes.plot(tasks, mean[tasks], color=look[group.name].colour, label=name, **style)
         drawn.add(group.method)
     over_tasks(axes, runs.tasks)
     return bool(drawn)

@@ -4,8 +4,9 @@ from typing import Any
 
 from polarbear.base.errors import counted
 from polarbear.report.figures import curves, style
-from polarbear.report.figures.style import COLOURS, Drawing
+from polarbear.report.figures.style import Drawing
 from polarbear.report.options import Options
+from polarbear.report.palette import COLOURS
 from polarbear.report.read.decided import decided
 from polarbear.report.read.groups import Runs
 from polarbear.score.decide import rule_in_words

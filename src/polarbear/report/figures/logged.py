@@ -2,8 +2,9 @@
 
 from polarbear.base.errors import DataError
 from polarbear.base.names import file_name
-from polarbear.report.figures.style import COLOURS, PAGE, Drawing, new_figure
+from polarbear.report.figures.style import PAGE, Drawing, new_figure
 from polarbear.report.options import Options
+from polarbear.report.palette import COLOURS
 from polarbear.report.read.groups import Run, Runs
 from polarbear.runs.folder import RunFolder
 from polarbear.score.record import EpochRecord

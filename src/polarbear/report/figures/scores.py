@@ -1,6 +1,6 @@
 """The paper's curves and bars: averages, each task at its time, forgetting, memory, hierarchy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,8 +8,9 @@ import numpy as np
 from polarbear.base.errors import DataError, counted
 from polarbear.report.figures import curves, style
 from polarbear.report.figures.curves import Series, average, caption, own_images
-from polarbear.report.figures.style import COLOURS, Drawing
+from polarbear.report.figures.style import Drawing
 from polarbear.report.options import Options, chosen_tasks
+from polarbear.report.palette import COLOURS, Look, looks
 from polarbear.report.read.answers import known_hierarchy
 from polarbear.report.read.groups import Group, Runs
 from polarbear.score.catalogue import shown_scores
@@ -98,16 +99,15 @@ def memory(runs: Runs, options: Options) -> list[Drawing]:
     families = [groups for groups in by_method.values() if len(groups) > 1]
     if not families:
         raise DataError("it needs runs of one method with different memory_per_class")
+    look = looks(runs.groups)
     figure = style.new_figure(style.PAGE, 0.2 + 2.5 * len(families))
     grid = figure.subplots(len(families), 2, squeeze=False, width_ratios=(3, 2))
     for (left, right), groups in zip(grid, families, strict=True):
-        curves.draw_groups(
-            left, groups, average("pw_jaccard"), lambda g: f"{_size(g)} ({counted(g.count, 'run')})"
-        )
+        curves.draw_groups(left, groups, average("pw_jaccard"), _size_and_runs, look)
         left.set_title(groups[0].method_title)
         curves.name_axes(left, "after task $j$", "average pw-JS  $R_j$")
         left.legend(title="images kept per class", alignment="left")
-        _memory_ends(right, groups)
+        _memory_ends(right, groups, look)
     return [Drawing("memory", caption(runs, "Effect of the memory's size"), figure)]
 
 
@@ -138,18 +138,22 @@ def hierarchy(runs: Runs, options: Options) -> list[Drawing]:
     return [Drawing("hierarchy", words, figure)]
 
 
-def _memory_ends(axes: "Axes", groups: Sequence[Group]) -> None:
+def _memory_ends(axes: "Axes", groups: Sequence[Group], look: Mapping[str, Look]) -> None:
     """Draw R_j after the last task all sizes have reached, by size."""
     last = Runs(groups[0].benchmark, tuple(groups)).last
     ends = [float(group.mean("pw_jaccard")[last]) for group in groups]
     spread = np.nan_to_num([float(group.std("pw_jaccard")[last]) for group in groups])
     places = range(len(groups))
     axes.errorbar(places, ends, yerr=spread, color="#555555", capsize=2, zorder=1)
-    axes.scatter(places, ends, c=[COLOURS[i % 10] for i in places], zorder=2)
+    axes.scatter(places, ends, c=[look[group.name].colour for group in groups], zorder=2)
     axes.set_xticks(places, [_size(group) for group in groups])
     axes.set_xlim(-0.5, len(groups) - 0.5)
     axes.set_ylim(0, 1.15 * max(ends + spread))
     curves.name_axes(axes, "images kept per class", f"$R_{{{last}}}$, after task {last}")
+
+
+def _size_and_runs(group: Group) -> str:
+    return f"{_size(group)} ({counted(group.count, 'run')})"
 
 
 def _size(group: Group) -> str:

@@ -1,4 +1,4 @@
-"""How every figure looks: colours that colour-blind readers can tell apart, sizes for print."""
+"""How every figure looks: sizes for print, files that are the same for the same runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,28 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polarbear.base.errors import PolarbearError, install_line, unknown_name
-from polarbear.report.read.groups import Group
+from polarbear.report.palette import Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colours without the yellow, which print loses; then three of Tol's dark ones that
-#: stay apart from them for colour-blind readers, too (measured in the tests).
-COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#000000",
-    "#E69F00",
-    "#56B4E9",
-    "#882255",
-    "#332288",
-    "#661100",
-)
-#: One fewer than the colours are many, so that the eleventh curve differs from the first.
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 RIGHT, WRONG, MISSING = "#0072B2", "#D55E00", "#777777"
 
 FORMATS = ("pdf", "svg", "png")
@@ -79,12 +63,10 @@ class Drawing:
     figure: "Figure" = field(repr=False)
 
 
-def looks(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
-    """Return each group's colour and marker by its name; together they differ for ninety groups."""
-    return {
-        group.name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)])
-        for i, group in enumerate(groups)
-    }
+def line_style(look: Look) -> dict[str, Any]:
+    """Return a curve's colour, marker and dashes as Matplotlib takes them."""
+    dashes: dict[str, Any] = {"linestyle": (0, (3.5, 1.5))} if look.dashed else {}
+    return {"color": look.colour, "marker": look.marker, **dashes}
 
 
 @contextmanager

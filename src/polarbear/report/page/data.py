@@ -1,7 +1,7 @@
 """The scores of a page: each method's mean and deviation after every task, by name."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from polarbear.base.arrays import Floats
 from polarbear.methods.catalogue import is_bound
-from polarbear.report.figures.style import COLOURS
+from polarbear.report.palette import Look, looks
 from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.paper import paper_results
 from polarbear.score import catalogue
@@ -59,7 +59,7 @@ def score_data(runs: Runs) -> dict[str, Any]:
         replace(group, runs=tuple(_with_derived(run, runs.split) for run in group.runs))
         for group in runs.groups
     ]
-    offered = _offered(groups)
+    offered, look = _offered(groups), looks(groups)
     known = {one.id for one in offered}
     return {
         "benchmark": runs.benchmark,
@@ -67,7 +67,6 @@ def score_data(runs: Runs) -> dict[str, Any]:
         "tasks": runs.tasks,
         "runs": runs.count,
         "last": runs.last,
-        "colours": COLOURS,
         "metrics": [one._asdict() for one in offered],
         "headline": [name for name in (*catalogue.headline(), FORGETTING.id) if name in known],
         "questions": [
@@ -75,16 +74,17 @@ def score_data(runs: Runs) -> dict[str, Any]:
             for name, asked in _questions().items()
             if name in known
         ],
-        "methods": [_method(group, offered) for group in groups],
+        "methods": [_method(group, offered, look[group.name]) for group in groups],
     }
 
 
-def _method(group: Group, offered: Iterable[Offered]) -> dict[str, Any]:
+def _method(group: Group, offered: Iterable[Offered], look: Look) -> dict[str, Any]:
     scores = [one.id for one in offered if not one.id.endswith("@k")]
     # Of a method in several settings, the paper's curve is beside the one it used, or none.
     paper = None if group.settings else paper_results(group.benchmark).get(group.method)
     return {
         "name": group.title,
+        "look": asdict(look),
         "bound": is_bound(group.method),
         "runs": group.count,
         "finished": sum(run.finished for run in group.runs),

@@ -7,10 +7,6 @@ const METHODS = DATA.methods;
 const ANSWERS = DATA.answers;
 const METRIC = Object.fromEntries(DATA.metrics.map((metric) => [metric.id, metric]));
 
-// The figures' colours, told apart by colour-blind eyes; those too dark for lines on a dark
-// page have stand-ins. Past the last colour, dashes tell methods apart.
-const ON_DARK = { "#0072B2": "#3d9fdb", "#D55E00": "#ee7722", "#009E73": "#1fbf92", "#000000": "#f4f6f8", "#882255": "#d0588c", "#332288": "#9b8cf0", "#661100": "#c99a6b" };
-const DASHES = ["", "7 4", "2 4"];
 const HEAT = {
   light: ["#f5f7f9", "#a9cfe6", "#3b87bd", "#08306b"],
   dark: ["#1d242c", "#1d5680", "#56b4e9", "#f4fbff"],
@@ -18,9 +14,9 @@ const HEAT = {
 
 const byId = (id) => document.getElementById(id);
 const theme = () => document.documentElement.dataset.theme;
-const themed = (given) => (theme() === "dark" && ON_DARK[given]) || given;
-const colour = (method) => themed(DATA.colours[method % DATA.colours.length]);
-const dash = (method) => DASHES[Math.floor(method / DATA.colours.length) % DASHES.length];
+const colour = (method) => METHODS[method].look[theme() === "dark" ? "on_dark" : "colour"];
+/** Bounds are dashed. */
+const dash = (method) => (METHODS[method].look.dashed ? "7 4" : "");
 
 const state = {
   methods: new Set(METHODS.keys()),
@@ -159,16 +155,24 @@ function hideTip() {
 
 const swatch = (fillColour) => el("i", { style: `background:${fillColour}` });
 
+/** Corners of the markers, by the names that the figures have for them; a circle has none. */
+const CORNERS = {
+  s: [[-1, -1], [1, -1], [1, 1], [-1, 1]],
+  "^": [[0, -1.2], [1.2, 0.9], [-1.2, 0.9]],
+  v: [[0, 1.2], [1.2, -0.9], [-1.2, -0.9]],
+  "<": [[-1.2, 0], [0.9, -1.2], [0.9, 1.2]],
+  ">": [[1.2, 0], [-0.9, -1.2], [-0.9, 1.2]],
+  D: [[0, -1.35], [1.35, 0], [0, 1.35], [-1.35, 0]],
+  P: [[-0.5, -1.3], [0.5, -1.3], [0.5, -0.5], [1.3, -0.5], [1.3, 0.5], [0.5, 0.5], [0.5, 1.3], [-0.5, 1.3], [-0.5, 0.5], [-1.3, 0.5], [-1.3, -0.5], [-0.5, -0.5]],
+  X: [[0, -0.7], [0.7, -1.3], [1.3, -0.7], [0.7, 0], [1.3, 0.7], [0.7, 1.3], [0, 0.7], [-0.7, 1.3], [-1.3, 0.7], [-0.7, 0], [-1.3, -0.7], [-0.7, -1.3]],
+};
+
 /** The mark of a method in lines and legends: a shape of its own in its colour. */
 function marker(method, x, y, size = 4) {
-  const shapes = [
-    `M${x - size},${y}a${size},${size} 0 1,0 ${2 * size},0a${size},${size} 0 1,0 ${-2 * size},0`,
-    `M${x - size},${y - size}h${2 * size}v${2 * size}h${-2 * size}z`,
-    `M${x},${y - size * 1.2}l${size * 1.2},${size * 2.1}h${-size * 2.4}z`,
-    `M${x},${y - size * 1.3}l${size * 1.3},${size * 1.3}l${-size * 1.3},${size * 1.3}l${-size * 1.3},${-size * 1.3}z`,
-    `M${x},${y + size * 1.2}l${size * 1.2},${-size * 2.1}h${-size * 2.4}z`,
-  ];
-  return svg("path", { d: shapes[method % shapes.length], fill: colour(method) });
+  const corners = CORNERS[METHODS[method].look.marker];
+  if (!corners) return svg("circle", { cx: x, cy: y, r: size, fill: colour(method) });
+  const points = corners.map(([right, down]) => `${(x + size * right).toFixed(1)},${(y + size * down).toFixed(1)}`);
+  return svg("polygon", { points: points.join(" "), fill: colour(method) });
 }
 
 const methodMark = (method) => svg("svg", { width: 22, height: 12, "aria-hidden": "true" },
