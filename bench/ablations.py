@@ -6,7 +6,7 @@ Other changes are settings: ``bench/run.py er:0 --settings '{"precision": "fp32"
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from polarbear.engine.contract.batch import TaskContext
 from polarbear.engine.contract.method import Method
@@ -17,6 +17,8 @@ from polarbear.methods.er import ER
 from polarbear.methods.er_infinite import ERInfinite
 from polarbear.methods.icarl_cnn import ICarlCNN
 from polarbear.methods.incremental_joint import IncrementalJoint
+from polarbear.methods.kin import Kin, probabilities
+from polarbear.named.registry import find
 
 AUTHORS_SEED = 100
 
@@ -89,3 +91,46 @@ def draw_like_the_authors(model: Model) -> None:
         conv.weight.copy_(other.weight)
     head.weight.copy_(linear.weight)
     head.bias.copy_(linear.bias)
+
+
+class KinTrueParents(Kin):
+    """Kin that is told which class lies above which: how much finding them costs."""
+
+    title = "Kin, true parents"
+    oracle = True
+
+    def find_parents(self, context: TaskContext, parents: Tensor) -> Tensor:
+        """Look every new class's parent up, as far as it has come."""
+        tree, seen = find(context.settings.benchmark).hierarchy(), context.classes
+        above = [tree.parent(name) for name in seen[context.old :]]
+        columns = [seen.index(name) if name in seen else -1 for name in above]
+        return torch.tensor(columns, device=parents.device)
+
+
+class KinNewestWitness(Kin):
+    """Kin that asks the newest network for parents, not those of birth; at the test all."""
+
+    title = "Kin, parents of the newest network"
+
+    def asked(self, context: TaskContext) -> Tensor:
+        """Return how probable the newest network finds each old class: (new, old)."""
+        network = self.networks[f"birth-{context.task - 1}"]
+        columns = range(context.old, context.seen)
+        found = [probabilities(network, context.class_images(one)) for one in columns]
+        return torch.stack([one.mean(dim=0) for one in found]).nan_to_num(0.0)
+
+
+class PlainHead(LinearHead):
+    """A linear head with the scale that Kin sets at the start, and without any use for it."""
+
+    def __init__(self, features: int, classes: int, seed: int) -> None:
+        """Make the scale a buffer, which no optimiser decays."""
+        super().__init__(features, classes, seed)
+        self.register_buffer("sigma", torch.ones(()))
+
+
+class KinLinear(Kin):
+    """Kin with a linear head."""
+
+    title = "Kin, linear head"
+    head = "ablations:PlainHead"

@@ -2,6 +2,7 @@
 
     python bench/run.py er:0 --root data                           # one run alone
     python bench/run.py er:0-9 agem:0,3 --root data --out runs     # a fleet
+    python bench/run.py kin-no-parents:0-2 --variants bench/kin.json --root data
 
 On a GPU a step's time is the device's, so training and in-task validation are counted together;
 what one epoch's validation takes is measured apart.
@@ -56,9 +57,21 @@ def chosen(spec: str) -> Iterator[tuple[str, int]]:
             yield method, order
 
 
-def job(method: str, order: int, args: argparse.Namespace) -> Job:
-    settings = settings_for(method, args.benchmark, order=order, keep_scores=True, **args.settings)
-    folder = args.out / method.replace(":", ".") / f"order-{order}"
+def named_settings(file: str) -> dict[str, dict[str, Any]]:
+    """Return the settings that a file has under each name, which stands for a method then."""
+    found: dict[str, dict[str, Any]] = json.loads(Path(file).read_text(encoding="utf-8"))
+    return found
+
+
+def job(name: str, order: int, args: argparse.Namespace) -> Job:
+    asked = {
+        "method": name,
+        "benchmark": args.benchmark,
+        **args.settings,
+        **args.variants.get(name, {}),
+    }
+    settings = settings_for(**asked, order=order, keep_scores=True)
+    folder = args.out / name.replace(":", ".") / f"order-{order}"
 
     def prepare(shared: Any) -> Prepared:
         if (folder / "manifest.json").exists():
@@ -79,7 +92,9 @@ def report_run(name: str, outcome: Outcome, args: argparse.Namespace) -> None:
         settings = folder.manifest()["settings"]
         stream = load(settings["benchmark"], settings["order"], args.root)
         summary = summarise(folder, stream)
-        write_json(result_path(args.results, summary), summary)
+        variant = folder.path.parent.name
+        shown = summary | {"method": variant} if variant in args.variants else summary
+        write_json(result_path(args.results, shown), summary)
 
 
 def main() -> None:
@@ -90,6 +105,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/bench"))
     parser.add_argument("--results", type=Path)
     parser.add_argument("--settings", type=json.loads, default={})
+    parser.add_argument(
+        "--variants", type=named_settings, default={}, help="JSON file of settings by name"
+    )
     parser.add_argument("--at-once", type=int)
     parser.add_argument("--save-every", type=float, default=60.0, help="seconds")
     args = parser.parse_args()

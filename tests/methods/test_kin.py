@@ -152,7 +152,7 @@ def test_frequent_classes_are_raised_in_the_loss_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "option", ["mirror", "witnesses", "unknown_children", "balance", "parents"]
+    "option", ["mirror", "witnesses", "unknown_children", "balance", "holes", "parents"]
 )
 def test_every_part_can_be_taken_away(option: str) -> None:
     found = {}

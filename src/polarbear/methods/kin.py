@@ -61,6 +61,8 @@ class Kin(Method):
         """Weight of the distillation."""
         temperature: float = field(default=2.0, metadata={"at_least": 1e-3})
         """Temperature T of the distillation."""
+        holes: bool = True
+        """Leave what lies below a label out of the loss; without, it is negative."""
         parents: bool = True
         """Look for parents; without, every class stands alone."""
         first_threshold: float = field(default=0.55, metadata={"at_least": 0})
@@ -150,9 +152,10 @@ class Kin(Method):
     def loss(self, batch: Batch) -> Tensor:
         """Return the softmax with holes, and the distillation."""
         logits = self.model(batch.images).float()
-        positive, unknown = batch.targets @ self.upwards, batch.targets @ self.below
+        positive = batch.targets @ self.upwards
+        unknown = batch.targets @ (self.below * self.options.holes)
         loss = softmax_with_holes(logits + self.raised, positive, unknown)
-        if self.teacher is None:
+        if self.teacher is None or not self.options.distillation:
             return loss
         with torch.no_grad():
             before = self.teacher(batch.images).float()
@@ -176,7 +179,7 @@ class Kin(Method):
         found = sure + sure[:, root]
         if not options.unknown_children:
             return found.masked_fill(is_parent, NEVER) / options.caution
-        known = (above.exp()[:, None, :] * self.below).sum(dim=2).clamp(min=1e-9).log()
+        known = in_full(above.exp(), self.below.T).clamp(min=1e-9).log()
         number = self.below.sum(dim=1).clamp(min=1).log()
         less = options.evidence * (known - options.even) + number
         return found / options.caution - torch.where(is_parent, less, 0.0)
@@ -220,9 +223,13 @@ def log_shares(logits: Tensor, kin: Tensor) -> Tensor:
     ``kin`` (c, c) has every class itself, its ancestors and what lies below it.
     """
     power = (logits - logits.amax(dim=1, keepdim=True)).exp().clamp(min=1e-30)
-    # Summed one by one: a matrix product would be rounded to bf16.
-    against = (power[:, None, :] * ~kin).sum(dim=2)
-    return -torch.log1p(against / power)
+    return -torch.log1p(in_full(power, (~kin.T).float()) / power)
+
+
+def in_full(left: Tensor, right: Tensor) -> Tensor:
+    """Return a matrix product in fp32: sums of powers bear no bf16, to which autocast rounds."""
+    with torch.autocast(left.device.type, enabled=False):
+        return left @ right
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:

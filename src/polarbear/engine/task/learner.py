@@ -18,7 +18,7 @@ from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import Method
 from polarbear.engine.contract.predict import decided, measured, raw_scores
 from polarbear.engine.generator import generator_for
-from polarbear.engine.images.pixels import Pixels
+from polarbear.engine.images.pixels import Pixels, ResidentPixels
 from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.model import Model
@@ -31,6 +31,9 @@ from polarbear.settings.settings import Settings
 
 PREDICT_AT_ONCE = 512  # images; more at a time are no faster on a CPU
 PREDICT_AT_ONCE_ON_GPU = 2048
+#: Small images on the device, in all their pixels: 8,192 of CIFAR's. To launch a network's kernels
+#: takes as long as they take for 2,048, and in a fleet all other runs wait for that.
+PREDICT_PIXELS_ON_GPU = 8192 * 32 * 32
 
 
 @dataclass(eq=False)
@@ -50,8 +53,12 @@ class Learner:
     @property
     def at_once(self) -> int:
         """Images predicted in one forward pass."""
-        on_gpu = self.machine.device.type == "cuda"
-        return PREDICT_AT_ONCE_ON_GPU if on_gpu else PREDICT_AT_ONCE
+        if self.machine.device.type != "cuda":
+            return PREDICT_AT_ONCE
+        if not isinstance(self.train_pixels, ResidentPixels):
+            return PREDICT_AT_ONCE_ON_GPU
+        _, height, width, _ = self.train_pixels.data.shape
+        return max(256, PREDICT_PIXELS_ON_GPU // (height * width))
 
     def scores(self, view: View, *, validation: bool = False) -> NDArray[np.float32]:
         """Return the method's scores (n, seen) for the images of a view, each looked at once.
