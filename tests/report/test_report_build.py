@@ -123,6 +123,16 @@ def test_a_benchmark_without_the_papers_numbers_is_told(tmp_path: Path) -> None:
     assert without.left_out == {}
 
 
+def test_a_short_run_is_said_to_be_missing_at_the_end(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "a")
+    short = make_run(tmp_path / "runs" / "b", "lucir", done=2)
+    only = ("average-pw-js",)
+    report = build_report(read_runs(tmp_path / "runs"), tmp_path / "out", formats=(), only=only)
+    name, why = f"{short}, from the scores after task 6", "it has come to task 1"
+    assert report.left_out == {name: why}
+    assert f"- {name}: {why}\n" in (tmp_path / "out" / "contents.md").read_text()
+
+
 def test_wrong_choices_are_refused_before_anything_is_made(tmp_path: Path) -> None:
     make_run(tmp_path / "a")
     runs, out = read_runs(tmp_path), tmp_path / "out"

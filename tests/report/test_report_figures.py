@@ -164,6 +164,15 @@ def test_memory_shows_each_size(tmp_path: Path) -> None:
     assert [tick.get_text() for tick in right.get_xticklabels()] == ["5", "20", "100"]
 
 
+def test_memory_of_a_short_run_has_no_end(tmp_path: Path) -> None:
+    for size, done in ((5, 7), (20, 2)):
+        make_run(tmp_path / str(size), memory_per_class=size, done=done)
+    _, right = draw("memory", read_runs(tmp_path))[0].figure.axes
+    ends = np.asarray(right.collections[-1].get_offsets().filled(np.nan)[:, 1])
+    assert np.isnan(ends).tolist() == [False, True]
+    assert np.isfinite(right.get_ylim()).all()
+
+
 def test_bands_are_inside_the_axes(tmp_path: Path) -> None:
     for order, level in ((0, 0.2), (1, 0.7)):
         make_run(tmp_path / str(order), order=order, level=level)

@@ -63,6 +63,42 @@ def test_unfinished_runs_count_as_far_as_they_are(tmp_path: Path) -> None:
     assert np.isfinite(group.std("pw_jaccard")[:3]).all()
     assert np.isnan(group.std("pw_jaccard")[3:]).all()
     assert runs.last == TASKS - 1
+    assert runs.short == {tmp_path / "b": "it has come to task 2"}
+
+
+@pytest.mark.parametrize(
+    ("done", "last", "compared"),
+    [
+        ({"er": 7, "lucir": 2, "agem": 7}, 6, ["er", "agem"]),
+        ({"er": 7, "lucir": 6}, 6, ["er"]),  # who is at the end need not wait
+        ({"er": 6, "lucir": 5}, 4, ["er", "lucir"]),
+        ({"er": 6, "lucir": 2}, 5, ["er"]),
+        ({"er": 4, "lucir": 2}, 1, ["er", "lucir"]),
+        ({"er": 4, "joint": 1}, 3, ["er"]),
+        ({"er": 7, "joint": 1}, 6, ["er", "joint"]),
+        ({"joint": 1}, 0, ["joint"]),
+    ],
+)
+def test_a_short_run_does_not_cut_the_others(
+    tmp_path: Path, done: dict[str, int], last: int, compared: list[str]
+) -> None:
+    for method, tasks in done.items():
+        make_run(tmp_path / method, method, done=tasks)
+    runs = read_runs(tmp_path)
+    assert runs.last == last
+    assert {group.name for group in runs.compared} == set(compared)
+    assert {path.name for path in runs.short} == set(done) - set(compared)
+
+
+def test_why_a_run_is_short_is_said(tmp_path: Path) -> None:
+    make_run(tmp_path / "er", done=4)
+    make_run(tmp_path / "joint", "joint")
+    asked = make_run(tmp_path / "few", "lucir", done=1, tasks=1)
+    (asked / "finished.json").write_text('{"seconds": 1.0}')
+    assert read_runs(tmp_path).short == {
+        tmp_path / "joint": "joint training has scores after the benchmark's last task alone",
+        tmp_path / "few": "it ends with task 0",
+    }
 
 
 LINE = '{"after": 1, "split": "test", "scores": {"jaccard": %s}, "by_task": {"jaccard": %s}}'

@@ -92,6 +92,17 @@ def test_last_scores_of_unfinished_runs_are_those_all_have(tmp_path: Path) -> No
     assert "fewer than all tasks in 2 of 2 runs" in table.caption
 
 
+def test_a_short_run_is_not_among_the_last_scores(tmp_path: Path) -> None:
+    for order in (0, 1):
+        make_run(tmp_path / f"er-{order}", order=order)
+    make_run(tmp_path / "er-2", order=2, done=3)
+    make_run(tmp_path / "lucir", "lucir", done=2)
+    table = last_scores(read_runs(tmp_path))
+    assert "Scores after task 6" in table.caption
+    assert [[cell.text for cell in row[:2]] for row in table.rows] == [["ER", "2"]]
+    assert {row[:3] for row in table.records[1:]} == {("er", 2, 6)}
+
+
 def test_a_run_of_few_tasks_is_not_called_unfinished(tmp_path: Path) -> None:
     (make_run(tmp_path / "a", done=2, tasks=2) / "finished.json").write_text('{"seconds": 1.0}')
     make_run(tmp_path / "b", seed=1)

@@ -124,6 +124,8 @@ def build_report(
     left_out = {name: results[name][1] for name in parts if results[name][1]}
     if options.paper and not paper_results(runs.benchmark):
         left_out["the paper's numbers"] = f"the paper has no table for {runs.benchmark}"
+    for path, why in runs.short.items():
+        left_out[f"{path}, from the scores after task {runs.last}"] = why
     report = Report(out, tuple(made), left_out)
     _write_contents(report, runs)
     return report

@@ -139,7 +139,7 @@ def hierarchy(runs: Runs, options: Options) -> list[Drawing]:
 
 
 def _memory_ends(axes: "Axes", groups: Sequence[Group], look: Mapping[str, Look]) -> None:
-    """Draw R_j after the last task all sizes have reached, by size."""
+    """Draw R_j after the last task, by size; of a size that has not come so far, nothing."""
     last = Runs(groups[0].benchmark, tuple(groups)).last
     ends = [float(group.mean("pw_jaccard")[last]) for group in groups]
     spread = np.nan_to_num([float(group.std("pw_jaccard")[last]) for group in groups])
@@ -148,7 +148,7 @@ def _memory_ends(axes: "Axes", groups: Sequence[Group], look: Mapping[str, Look]
     axes.scatter(places, ends, c=[look[group.name].colour for group in groups], zorder=2)
     axes.set_xticks(places, [_size(group) for group in groups])
     axes.set_xlim(-0.5, len(groups) - 0.5)
-    axes.set_ylim(0, 1.15 * max(ends + spread))
+    axes.set_ylim(0, 1.15 * np.nanmax(ends + spread))
     curves.name_axes(axes, "images kept per class", f"$R_{{{last}}}$, after task {last}")
 
 

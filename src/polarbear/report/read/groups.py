@@ -201,10 +201,34 @@ class Runs:
 
     @property
     def last(self) -> int:
-        """The last task that all groups have scores for; that any has, where there is none."""
-        there = ~np.isnan([group.mean("pw_jaccard") for group in self.groups])
-        common = np.flatnonzero(there.all(axis=0))
-        return int(common[-1] if common.size else np.flatnonzero(there.any(axis=0))[-1])
+        """The task after which groups are compared: the benchmark's last, if one has come so far.
+
+        Else the last that all have come to, save groups that are not half as far as the furthest:
+        one short run cuts nobody else's scores. Joint training, which has the benchmark's last
+        alone, decides nothing.
+        """
+        stepwise = [g for g in self.groups if not all(run.joint for run in g.runs)] or self.groups
+        reached = [max(run.done[-1] for run in group.runs) for group in stepwise]
+        if (furthest := max(reached)) == self.tasks - 1:
+            return furthest
+        return min(after for after in reached if 2 * (after + 1) >= furthest + 1)
+
+    @property
+    def compared(self) -> tuple[Group, ...]:
+        """The groups that have scores after the last task."""
+        last = self.last
+        return tuple(g for g in self.groups if any(last in run.done for run in g.runs))
+
+    @property
+    def short(self) -> dict[Path, str]:
+        """The runs that have no scores after the last task, each with the reason."""
+        last = self.last
+        return {
+            run.path: _why_short(run)
+            for group in self.groups
+            for run in group.runs
+            if last not in run.done
+        }
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -216,6 +240,12 @@ class Runs:
         if name not in self.names:
             raise unknown_name("group of runs", name, self.names)
         return self.groups[self.names.index(name)]
+
+
+def _why_short(run: Run) -> str:
+    if run.joint:
+        return "joint training has scores after the benchmark's last task alone"
+    return f"it {'ends with' if run.finished else 'has come to'} task {run.done[-1]}"
 
 
 def _count(stack: Floats) -> Floats:

@@ -77,8 +77,8 @@ def beside_paper(runs: Runs) -> Table | None:
 
 
 def last_scores(runs: Runs) -> Table:
-    """Return every score after the last task that all groups have come to, a line per method."""
-    last, groups, scores = runs.last, _bounds_last(runs.groups), headline()
+    """Return every score after the last task, a line per method that has come so far."""
+    last, groups, scores = runs.last, _bounds_last(runs.compared), headline()
     pairs = {
         name: [(float(g.mean(name)[last]), float(g.std(name)[last])) for g in groups]
         for name in scores
@@ -93,13 +93,14 @@ def last_scores(runs: Runs) -> Table:
         for name in there
     ]
     rows = [
-        (Cell(group.title), Cell(str(group.count)), *(column[i] for column in columns))
+        (Cell(group.title), Cell(str(group.counts()[last])), *(column[i] for column in columns))
         for i, group in enumerate(groups)
     ]
     records: list[tuple[object, ...]] = [("method", "runs", "task", "score", "mean", "std")]
     for name in there:
         for group, (mean, std) in zip(groups, pairs[name], strict=True):
-            records.append((group.name, group.count, last, name, full(mean), full(std)))
+            count = group.counts(name)[last]
+            records.append((group.name, count, last, name, full(mean), full(std)))
     head = ("method", "runs", *(scores[name][1] for name in there))
     words = f"{caption(runs, f'Scores after task {last}')} {RULE}"
     return Table("last-scores", words, head, tuple(rows), tuple(records))
