@@ -30,6 +30,7 @@ from polarbear.methods.presets import settings_for
 from polarbear.named.registry import load
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result_file import result_path, summarise
+from polarbear.settings.settings import Settings
 
 SPENT: Counter[str] = Counter()
 
@@ -71,12 +72,16 @@ def job(name: str, order: int, args: argparse.Namespace) -> Job:
         **args.variants.get(name, {}),
     }
     settings = settings_for(**asked, order=order, keep_scores=True)
-    folder = args.out / name.replace(":", ".") / f"order-{order}"
+    return job_into(args.out / name.replace(":", ".") / f"order-{order}", settings, args.root)
+
+
+def job_into(folder: Path, settings: Settings, root: str | Path) -> Job:
+    """Return a run that begins in a folder, or resumes there."""
 
     def prepare(shared: Any) -> Prepared:
         if (folder / "manifest.json").exists():
-            return reopen(folder, root=args.root, shared=shared)
-        return begin(settings, folder, root=args.root, shared=shared)
+            return reopen(folder, root=root, shared=shared)
+        return begin(settings, folder, root=root, shared=shared)
 
     return Job(str(folder), prepare)
 
