@@ -14,6 +14,8 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -86,20 +88,24 @@ def job_into(folder: Path, settings: Settings, root: str | Path) -> Job:
     return Job(str(folder), prepare)
 
 
-def report_run(name: str, outcome: Outcome, args: argparse.Namespace) -> None:
-    """Show how a run ended and write its summary."""
+def report_run(name: str, outcome: Outcome, args: argparse.Namespace, pool: Executor) -> None:
+    """Show how a run ended and let its summary be written: by another process, the GPU waits."""
     folder = RunFolder(Path(name))
     if not outcome.finished:
         print(name, f"unfinished {outcome.error!r}", flush=True)
         return
     print(name, f"{folder.seconds():.0f} s", folder.table().r.round(3), flush=True)
     if args.results:
-        settings = folder.manifest()["settings"]
-        stream = load(settings["benchmark"], settings["order"], args.root)
-        summary = summarise(folder, stream)
-        variant = folder.path.parent.name
-        shown = summary | {"method": variant} if variant in args.variants else summary
-        write_json(result_path(args.results, shown), summary)
+        pool.submit(write_summary, folder.path, args)
+
+
+def write_summary(path: Path, args: argparse.Namespace) -> None:
+    """Write a run's summary, a variant's under its name."""
+    folder = RunFolder(path)
+    settings = folder.manifest()["settings"]
+    summary = summarise(folder, load(settings["benchmark"], settings["order"], args.root))
+    named = {"method": path.parent.name} if path.parent.name in args.variants else {}
+    write_json(result_path(args.results, summary | named), summary)
 
 
 def main() -> None:
@@ -122,13 +128,15 @@ def main() -> None:
     clocked(CapturedSteps, "__init__", "capturing graphs")
     jobs = [job(method, order, args) for spec in args.runs for method, order in chosen(spec)]
     began = time.perf_counter()
-    run_fleet(
-        jobs,
-        at_once=args.at_once,
-        save_every=args.save_every,
-        on_end=lambda n, o: report_run(n, o, args),
-    )
-    total = time.perf_counter() - began
+    # Not forked: a process that has a GPU must not be.
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        run_fleet(
+            jobs,
+            at_once=args.at_once,
+            save_every=args.save_every,
+            on_end=lambda n, o: report_run(n, o, args, pool),
+        )
+        total = time.perf_counter() - began
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     print(f"{device}, PyTorch {torch.__version__}: {len(jobs)} runs in {total:.0f} s")
     rest = total - sum(SPENT.values())

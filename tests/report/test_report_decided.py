@@ -15,8 +15,9 @@ from polarbear.base.sealed import sealed
 from polarbear.cli import main
 from polarbear.launch.runner import run
 from polarbear.report.build import build_report, draw
-from polarbear.report.read.decided import ASKED, ORACLES, RULES, decided
+from polarbear.report.read.decided import ORACLES, RULES, decided
 from polarbear.report.read.runs import read_runs
+from polarbear.runs.decided import ASKED
 from polarbear.runs.folder import RunFolder
 from polarbear.score.decide import Seen, decision
 from polarbear.score.evaluate import Evaluator
@@ -122,9 +123,21 @@ def test_runs_without_raw_scores_are_named(folder: Path, tmp_path: Path) -> None
     found = decided(read_runs(tmp_path / "runs"))
     assert [group.name for group in found.groups] == ["kin"]
     assert found.left_out[bare] == "it was run without --keep-scores"
-    assert found.left_out[small] == "a summary has no raw scores"
+    assert found.left_out[small] == "its summary was written without its raw scores"
     assert f"has no raw scores after task {TASKS - 1}" in found.left_out[lost]
     assert "give --root of the run's data" in found.left_out[short]
+
+
+@pytest.mark.parametrize("over", ["last", "tasks"])
+def test_summaries_say_what_their_runs_said(folder: Path, tmp_path: Path, over: Any) -> None:
+    assert main(["summarise", str(folder), "--out", str(tmp_path)]) == 0
+    whole, small = (decided(read_runs(one), over=over) for one in (folder, tmp_path))
+    assert [group.name for group in small.groups] == ["er", "kin"]
+    assert not small.left_out
+    for group in ("er", "kin"):
+        for rule in RULES:
+            given = whole.values[group][rule], small.values[group][rule]
+            np.testing.assert_allclose(*given, err_msg=f"{group} {rule}")
 
 
 def test_damaged_parents_leave_their_run_out(folder: Path, tmp_path: Path) -> None:

@@ -44,13 +44,15 @@ def test_a_summary_has_every_score_and_what_made_them(folder: Path) -> None:
     evaluator = Evaluator(stream)
     raw = RunFolder(folder).raw(2)
     expected = evaluator.add(2, top1(raw, Seen(stream.test(2).classes)))["pw_jaccard"]
-    assert summary["r_top1"][2] == expected
+    assert summary["r_by_rule"]["top1"][2] == expected
+    assert summary["r_by_rule"]["threshold"] == summary["r"]
+    assert summary["r_by_rule"]["top1-parent"] == [None] * len(table.r)  # ER infers no parents
     json.dumps(summary, allow_nan=False)
 
 
-def test_without_raw_scores_there_is_no_top1(tmp_path: Path) -> None:
+def test_without_raw_scores_no_other_rule_can_be_asked(tmp_path: Path) -> None:
     run(tiny("er", tasks=1), tmp_path / "er", stream=shapes_stream())
-    assert summarise(RunFolder(tmp_path / "er"), shapes_stream())["r_top1"] is None
+    assert summarise(RunFolder(tmp_path / "er"), shapes_stream())["r_by_rule"] is None
 
 
 def test_the_command_names_what_departs_from_the_preset() -> None:
@@ -105,9 +107,9 @@ def read_back(settings: Settings) -> Settings:
     return parse(words).settings
 
 
-def test_a_shorter_run_has_top1_scores_too(tmp_path: Path) -> None:
+def test_a_shorter_run_is_scored_by_other_rules_too(tmp_path: Path) -> None:
     run(tiny("er", keep_scores=True, tasks=2), tmp_path / "er", stream=shapes_stream())
-    found = summarise(RunFolder(tmp_path / "er"), shapes_stream())["r_top1"]
+    found = summarise(RunFolder(tmp_path / "er"), shapes_stream())["r_by_rule"]["top1"]
     assert [score is None for score in found] == [False] * 2 + [True] * (len(found) - 2)
 
 
@@ -145,7 +147,8 @@ def test_kept_results_are_whole() -> None:
     for file in files:
         kept = json.loads(file.read_text())
         assert result_path(RESULTS, kept) == file
-        assert len(kept["r"]) == len(kept["r_valid"]) == len(kept["r_top1"]) == 22
+        top1 = kept["r_top1"] if "r_top1" in kept else kept["r_by_rule"]["top1"]
+        assert len(kept["r"]) == len(kept["r_valid"]) == len(top1) == 22
         assert all(0 <= r <= 1 for r in kept["r"])
         assert kept["commit"]
         assert kept["command"].startswith("polarbear run ")

@@ -14,9 +14,9 @@ from polarbear.base.names import file_name
 from polarbear.benchmark.stream import Stream
 from polarbear.methods.catalogue import METHODS
 from polarbear.methods.presets import preset_values
+from polarbear.runs.decided import ASKED, parents_after, score_by_rule
 from polarbear.runs.folder import RunFolder
-from polarbear.score.decide import OWN_RULE, USUAL, Seen, top1
-from polarbear.score.evaluate import Evaluator
+from polarbear.score.decide import OWN_RULE, USUAL, Seen
 from polarbear.settings.settings import Settings
 
 
@@ -24,8 +24,8 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
     """Return a run's scores with what made them.
 
     ``r`` is R_0, R_1, … on test by the run's own decision rule, ``r_valid`` the same on post-task
-    validation, ``r_top1`` what the likeliest class alone would have scored: that needs the run's
-    raw scores (``keep_scores``) and its ``stream``, and is None without them.
+    validation, ``r_by_rule`` what every other rule would have scored: that needs the run's raw
+    scores (``keep_scores``) and its ``stream``, and is None without them.
     """
     manifest = folder.manifest()
     settings, about = manifest["settings"], manifest["environment"]
@@ -37,7 +37,7 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
         **{k: settings[k] for k in ("method", "benchmark", "order", "seed", "decision")},
         **more,
         "r": plain(test.r),
-        "r_top1": None if stream is None else _top1(folder, stream),
+        "r_by_rule": None if stream is None else _by_rule(folder, stream),
         "r_valid": plain(valid.r),
         "scores": plain(test.scores),
         "r_jk": plain(test.r_jk),
@@ -92,19 +92,21 @@ def _flag(name: str, value: Any) -> str:
     return " ".join([f"--{group}{dot}{own}", *map(str, several)])
 
 
-def _top1(folder: RunFolder, stream: Stream) -> list[float | None] | None:
-    """Return the score after each task, None for those the run did not come to."""
-    evaluator = Evaluator(stream)
-    found: list[float | None] = []
-    for after, score in enumerate(folder.table().r):
-        if np.isnan(score):
-            found.append(None)
-            continue
-        scores = folder.raw(after)
+def _by_rule(folder: RunFolder, stream: Stream) -> dict[str, list[float | None]] | None:
+    """Return the score after each task by each rule, None for those the run did not come to."""
+    own = folder.table().r
+    found: dict[str, list[float | None]] = {rule: [None] * len(own) for rule in ASKED}
+    for after in np.flatnonzero(~np.isnan(own)).tolist():
+        scores, view = folder.raw(after), stream.test(after)
         if scores is None:
             return None
-        predicted = top1(scores, Seen(evaluator.view(after).classes))
-        found.append(evaluator.add(after, predicted)["pw_jaccard"])
+        parents = parents_after(folder, after, len(view.classes))
+        about = Seen.of(stream.hierarchy, view.classes, parents=parents)
+        for rule, score in score_by_rule(scores, about, view.targets).items():
+            found[rule][after] = None if np.isnan(score) else score
+    if folder.manifest()["settings"]["decision"] == USUAL:
+        # Whether a score of exactly 0 is a yes, the run knew, and its folder does not.
+        found[USUAL] = plain(own)
     return found
 
 

@@ -80,7 +80,7 @@ def _left_out_if_damaged(found: RunFolder) -> Iterator[None]:
 
 
 def _stream(found: RunFolder, root: Path | None) -> Stream | None:
-    """Return the run's data, for the score of the likeliest class; None where they are absent."""
+    """Return the run's data, for the scores by other rules; None where they are absent."""
     manifest = found.manifest()
     settings, joint = manifest["settings"], len(manifest["classes"]) == 1
     place = root if root is not None else manifest["root"]
@@ -89,6 +89,6 @@ def _stream(found: RunFolder, root: Path | None) -> Stream | None:
         if stream.source is None or stream.source.checksum != manifest["data"]:
             raise DataError("The data are not those the run was made with")
     except PolarbearError as error:
-        console().print(f"{found.path}: no score of the likeliest class. {error}", soft_wrap=True)
+        console().print(f"{found.path}: no scores by other rules. {error}", soft_wrap=True)
         return None
     return stream

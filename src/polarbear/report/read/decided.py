@@ -8,21 +8,18 @@ from typing import Literal
 
 import numpy as np
 
-from polarbear.base.arrays import Bools, Floats, Ints
+from polarbear.base.arrays import Floats
 from polarbear.base.errors import DataError, PolarbearError
-from polarbear.base.guarded import undamaged
 from polarbear.report.read.answers import refuse_other_data, stream_of
 from polarbear.report.read.groups import Group, Run, Runs
+from polarbear.runs.decided import ASKED, parents_after, score_by_rule
 from polarbear.runs.folder import RunFolder
-from polarbear.score.decide import NEEDS_PARENTS, OWN_RULE, USUAL, RawScores, Seen, decision
-from polarbear.score.metrics import pw_jaccard
-from polarbear.score.parents import as_parents
+from polarbear.score.decide import OWN_RULE, USUAL, Seen, decision
 
 #: Which pw-JS of a run is meant: R_j after the last task, or the mean of R_0 to that.
 Over = Literal["last", "tasks"]
 
 #: The rules that are asked, and before them what the run itself has predicted.
-ASKED = ("threshold", "top1", "top1-parent", "expected", "expected-tree")
 RULES = (OWN_RULE, *ASKED)
 ORACLES = tuple(name for name in ASKED if decision(name).oracle)
 
@@ -71,8 +68,6 @@ def decided(runs: Runs, root: str | Path | None = None, over: Over = "last") -> 
     """
     if runs.split != "test":
         raise DataError("raw scores are kept of test images alone")
-    if not any(run.classes for run in _every(runs.groups)):
-        raise DataError("summaries have no raw scores: give run folders, made with --keep-scores")
     if not any_kept(runs):
         raise DataError("no run has kept its raw scores: `polarbear run` does with --keep-scores")
     left_out = {run.path: why for run in _every(runs.groups) if (why := _not_kept(run))}
@@ -112,10 +107,17 @@ def _without(groups: Iterable[Group], paths: Iterable[Path]) -> tuple[Group, ...
     return tuple(replace(group, runs=members) for group, members in kept if members)
 
 
+def _in_summary(run: Run) -> bool:
+    """Whether a run is a summary that says what each rule made of its raw scores."""
+    return not run.classes and all(f"pw_jaccard/{rule}" in run.scores for rule in ASKED)
+
+
 def _not_kept(run: Run) -> str:
     """Say why a run has nothing that other rules could be asked of; nothing where it has."""
+    if _in_summary(run):
+        return ""
     if not run.classes:
-        return "a summary has no raw scores"
+        return "its summary was written without its raw scores"
     return "" if (run.path / "raw").is_dir() else "it was run without --keep-scores"
 
 
@@ -124,35 +126,18 @@ def _scored(run: Run, after: int, root: str | Path | None) -> dict[str, float]:
     if after not in run.done:
         why = "joint training has the last alone" if run.joint else "it has not come so far"
         raise DataError(f"it has no scores after task {after}: {why}")
+    if _in_summary(run):
+        by_rule = {rule: float(run.scores[f"pw_jaccard/{rule}"][after]) for rule in ASKED}
+        return {OWN_RULE: float(run.scores["pw_jaccard"][after])} | by_rule
     scores = RunFolder(run.path).raw(run.moment(after))
     if scores is None:
         raise DataError(f"it has no raw scores after task {after}: they were not kept, or deleted")
     stream = stream_of(run, root)
     view = stream.test(run.moment(after))
     refuse_other_data(run, f"the raw scores after task {after}", scores.shape, view)
-    parents = _parents(run, after, len(view.classes))
+    parents = parents_after(RunFolder(run.path), run.moment(after), len(view.classes))
     about = Seen.of(stream.hierarchy, view.classes, parents=parents)
     own = float(run.scores["pw_jaccard"][after])
     # Whether a score of exactly 0 is a yes, the run knows, and its folder does not.
-    known = {OWN_RULE: own} | ({USUAL: own} if run.settings.get("decision") == USUAL else {})
-    return {
-        rule: known[rule] if rule in known else _ask(rule, scores, about, view.targets)
-        for rule in RULES
-    }
-
-
-def _ask(rule: str, scores: RawScores, about: Seen, targets: Bools) -> float:
-    if rule in NEEDS_PARENTS and about.parents is None:
-        return np.nan
-    return float(pw_jaccard(decision(rule)(scores, about), targets).mean())
-
-
-def _parents(run: Run, after: int, seen: int) -> Ints | None:
-    """Return the parents that a run has inferred after a task, None where it infers none."""
-    for record in RunFolder(run.path).scores():
-        if (record.after, record.split) == (run.moment(after), "test"):
-            if record.parents is None:
-                return None
-            with undamaged(run.path / "scores.jsonl"):
-                return as_parents(record.parents, seen)
-    return None
+    usual = {USUAL: own} if run.settings.get("decision") == USUAL else {}
+    return {OWN_RULE: own} | score_by_rule(scores, about, view.targets) | usual

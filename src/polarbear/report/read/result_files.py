@@ -34,8 +34,10 @@ def read_summary(file: Path, split: str) -> Run:
         scores["pw_jaccard"] = _array(content[R_KEYS[split]], (tasks,))
     if split == "test":
         # Other scores stand beside ``r`` or together under ``scores``.
-        given = {**content, **(content.get("scores") or {})}
-        names = {name: name for name in score_names()} | {"r_top1": "pw_jaccard/top1"}
+        by_rule = {f"pw_jaccard/{k}": v for k, v in (content.get("r_by_rule") or {}).items()}
+        given = {**content, **(content.get("scores") or {}), **by_rule}
+        rules = {name: name for name in by_rule} | {"r_top1": "pw_jaccard/top1"}  # formerly alone
+        names = {name: name for name in score_names()} | rules
         scores |= {
             name: _array(given[key], (tasks,))
             for key, name in names.items()
