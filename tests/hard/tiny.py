@@ -22,7 +22,7 @@ from polarbear.score.evaluate import Evaluator
 from polarbear.settings.settings import Settings
 
 FINISHED, UNFINISHED, REFUSED = 0, 3, 4
-METHODS = ("er", "finetune", "icarl-norm", "lucir", "agem")
+METHODS = ("er", "finetune", "icarl-norm", "lucir", "agem", "kin")
 
 
 def stream() -> Stream:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine_run import newest_checkpoint
+from polarbear.base.sealed import sealed
 from polarbear.launch.checkpoint import Checkpoint, clear, numbers, save
+from polarbear.launch.network_files import Written
 from polarbear.runs.guards import RunError
 
 
@@ -195,3 +197,163 @@ def test_a_failed_save_leaves_the_earlier_ones(
     with pytest.raises(OSError, match="No space"):
         write(tmp_path, 3)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+# Frozen networks: a file each, shared by the checkpoints that have it.
+
+
+def network(start: float) -> dict[str, Tensor]:
+    shared = torch.arange(6.0) + start
+    return {"weight": shared, "tied": shared, "count": torch.tensor(3), "on": torch.tensor([True])}
+
+
+def keep(folder: Path, number: int, written: Written | None = None, **starts: float) -> None:
+    networks = {name: network(start) for name, start in starts.items()}
+    save(folder, number, Checkpoint({}, {"number": number}, networks), written)
+
+
+def kept(folder: Path) -> tuple[int, dict[str, float]]:
+    """The newest whole checkpoint and where its networks start."""
+    found = newest_checkpoint(folder)
+    assert found is not None
+    for state in found[1].networks.values():
+        expected = network(float(state["weight"][0]))
+        assert state.keys() == expected.keys()
+        assert all(torch.equal(state[name], expected[name]) for name in state)
+        assert all(state[name].dtype == expected[name].dtype for name in state)
+    return found[0], {n: float(s["weight"][0]) for n, s in found[1].networks.items()}
+
+
+def network_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("network-*.safetensors"))
+
+
+def test_networks_come_back_and_equal_ones_are_one_file(tmp_path: Path) -> None:
+    keep(tmp_path, 1, first=0, second=7, teacher=7)
+    assert kept(tmp_path) == (1, {"first": 0, "second": 7, "teacher": 7})
+    assert len(network_files(tmp_path)) == 2
+    write(tmp_path, 2)
+    assert "networks" not in json.loads((tmp_path / "00000002.json").read_text())
+
+
+def test_a_network_is_written_once_by_a_process(tmp_path: Path) -> None:
+    written = Written()
+    keep(tmp_path, 1, written, first=0)
+    (file,) = network_files(tmp_path)
+    inode = file.stat().st_ino
+    keep(tmp_path, 2, written, first=0, second=7)
+    keep(tmp_path, 3, written, first=0, second=7)
+    assert file.stat().st_ino == inode
+    keep(tmp_path, 4, Written(), first=0)  # another process, which does not trust what is there
+    assert file.stat().st_ino != inode
+
+
+def test_a_network_that_was_changed_in_place_is_written_again(tmp_path: Path) -> None:
+    written, state = Written(), network(0)
+    for number in (1, 2):
+        save(tmp_path, number, Checkpoint({}, {}, {"mean": state}), written)
+        state["weight"].data += 1  # as a replayed graph does: PyTorch counts no change
+    found = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert found[1].networks["mean"]["weight"].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("change", [(0, 1), (1, 3), (3, 5), (2, 4)])
+def test_two_weights_that_change_their_signs_make_another_network(
+    tmp_path: Path, change: tuple[int, int]
+) -> None:
+    written, state = Written(), network(1)
+    save(tmp_path, 1, Checkpoint({}, {}, {"one": state}), written)
+    state["weight"][list(change)] *= -1
+    save(tmp_path, 2, Checkpoint({}, {}, {"one": state}), written)
+    assert len(network_files(tmp_path)) == 2
+
+
+def test_a_network_no_kept_checkpoint_has_is_removed(tmp_path: Path) -> None:
+    written = Written()
+    for number in range(1, 5):
+        keep(tmp_path, number, written, always=0, teacher=10 * number)
+    assert len(network_files(tmp_path)) == 3
+    (tmp_path / "00000003.json").write_text("{}")  # a damaged one has none
+    keep(tmp_path, 4, written, always=0)
+    assert len(network_files(tmp_path)) == 1
+    assert kept(tmp_path) == (4, {"always": 0})
+    clear(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_longer_there_is_written_again(tmp_path: Path) -> None:
+    written = Written()
+    keep(tmp_path, 1, written, first=0)
+    clear(tmp_path)
+    keep(tmp_path, 2, written, first=0)
+    assert kept(tmp_path) == (2, {"first": 0})
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "missing"])
+def test_a_damaged_network_damages_the_checkpoints_that_have_it(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep(tmp_path, 1, first=0)
+    (before,) = network_files(tmp_path)
+    keep(tmp_path, 2, first=0, second=7)
+    (file,) = set(network_files(tmp_path)) - {before}
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(content if damage == "flip" else content[:-1])
+    assert kept(tmp_path) == (1, {"first": 0})
+    assert "00000002.json is damaged, the one before is used" in caplog.text
+    assert file.name in caplog.text
+    keep(tmp_path, 2, first=0, second=7)  # as the run writes it when it comes there again
+    assert kept(tmp_path) == (2, {"first": 0, "second": 7})
+
+
+@pytest.mark.parametrize("networks", [[], 3, {"first": None}, {"first": "../x"}, {"first": "\0"}])
+def test_facts_that_name_no_networks_are_noticed(tmp_path: Path, networks: object) -> None:
+    keep(tmp_path, 1, first=0)
+    keep(tmp_path, 2, first=7)
+    content = json.loads((tmp_path / "00000002.json").read_text())
+    del content["check"]
+    (tmp_path / "00000002.json").write_text(json.dumps(sealed({**content, "networks": networks})))
+    assert kept(tmp_path) == (1, {"first": 0})
+
+
+def test_networks_of_a_killed_process_are_cleared_away_and_others_left_alone(
+    tmp_path: Path,
+) -> None:
+    checksum = "0" * 64
+    left = [f"network-{checksum}.safetensors", f".network-{checksum}.safetensors.part"]
+    others = ["network-mine.safetensors", f"network-{checksum}.json", f"my-network-{checksum}"]
+    for name in (*left, *others):
+        (tmp_path / name).write_bytes(b"half")
+    keep(tmp_path, 1, first=0)
+    names = {file.name for file in tmp_path.iterdir()}
+    assert names.isdisjoint(left)
+    assert names.issuperset(others)
+
+
+@pytest.mark.parametrize("fails_at", [1, 3, 5])
+def test_a_save_that_fails_at_any_file_leaves_the_earlier_checkpoint(
+    tmp_path: Path, fails_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(tmp_path, 1, first=0)
+    calls, sync = 0, os.fsync
+
+    def full(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == fails_at:
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        keep(tmp_path, 2, first=7)
+    monkeypatch.undo()
+    assert kept(tmp_path) == (1, {"first": 0})
+    keep(tmp_path, 2, first=7)
+    assert kept(tmp_path) == (2, {"first": 7})
+    assert len(network_files(tmp_path)) == 2

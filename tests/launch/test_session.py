@@ -30,6 +30,7 @@ from polarbear.base.sealed import sealed
 from polarbear.benchmark.source import Source
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.trainer import DivergedError, Trainer
+from polarbear.launch.checkpoint import Checkpoint, clear, save
 from polarbear.launch.prepare import begin, build_learner, reopen
 from polarbear.launch.runner import advance, resume, run
 from polarbear.launch.stop import Stop, stop_on_signal
@@ -555,7 +556,9 @@ def test_a_run_in_another_thread_leaves_signals_alone(tmp_path: Path) -> None:
     assert ended == [True]
 
 
-@pytest.mark.parametrize("method", ["er", "icarl-norm", "lucir", "agem", "incremental-joint"])
+@pytest.mark.parametrize(
+    "method", ["er", "icarl-norm", "lucir", "agem", "incremental-joint", "kin"]
+)
 def test_stopped_at_any_step_a_run_ends_as_if_it_had_not_been(tmp_path: Path, method: str) -> None:
     settings = tiny(method, tasks=2, epochs=1, batch_size=64, keep_scores=True)
     steps: list[object] = []
@@ -695,15 +698,17 @@ def test_a_manifest_with_an_unknown_setting_is_refused(tmp_path: Path) -> None:
         resume(folder, stream=shapes_stream())
 
 
-@pytest.mark.parametrize("damage", ["cut tensors", "cut json", "no tensors", "no json"])
+@pytest.mark.parametrize(
+    "damage", ["cut tensors", "cut json", "no tensors", "no json", "cut network", "no network"]
+)
 def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, damage: str) -> None:
     settings = tiny("lucir", tasks=2, epochs=1, keep_scores=True)
     whole = outcome(trained(tmp_path / "whole", settings))
     folder = tmp_path / "run"
     assert not run(settings, folder, stream=shapes_stream(), on_step=stop_at(12), save_every=0)
     what, kind = damage.split()
-    suffix = "json" if kind == "json" else "safetensors"
-    newest = max((folder / "checkpoint").glob(f"*.{suffix}"))
+    names = {"tensors": "[0-9]*.safetensors", "json": "*.json", "network": "network-*.safetensors"}
+    newest = max((folder / "checkpoint").glob(names[kind]))
     if what == "cut":
         os.truncate(newest, newest.stat().st_size // 2)
     else:
@@ -784,6 +789,23 @@ def test_a_run_of_format_1_goes_on(tmp_path: Path) -> None:
     for name, values in whole.table().scores.items():
         assert np.array_equal(found.table().scores[name], values, equal_nan=True), name
     assert found.seconds()
+
+
+def test_networks_among_the_tensors_as_earlier_versions_wrote_them_are_restored(
+    tmp_path: Path,
+) -> None:
+    settings, folder = tiny("kin", tasks=3, epochs=1, keep_scores=True), tmp_path / "run"
+    whole = outcome(trained(tmp_path / "whole", settings))
+    assert not run(settings, folder, stream=shapes_stream(), on_step=stop_at(20))
+    found = newest_checkpoint(folder / "checkpoint")
+    assert found is not None
+    number, new = found
+    assert new.networks.keys() == {"network/birth-0", "network/birth-1", "teacher"}
+    among = {f"{group}/{n}": t for group, one in new.networks.items() for n, t in one.items()}
+    clear(folder / "checkpoint")
+    save(folder / "checkpoint", number, Checkpoint({**new.tensors, **among}, new.facts))
+    assert resume(folder, stream=shapes_stream())
+    assert outcome(folder) == whole
 
 
 @pytest.mark.parametrize("part", ["progress", "sizes", "lines", "seconds"])

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from polarbear.base.sealed import checksum
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.launch import checkpoint
+from polarbear.launch.network_files import Written
 from polarbear.launch.prepare import Prepared, begin, reopen, untrained
 from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.launch.stop import Stop, stop_on_signal
@@ -145,7 +146,7 @@ def _advance(
     learner = trainer.learner
     began = time.monotonic() - before
     saved, task = time.monotonic(), trainer.progress.task
-    told = None
+    told, written = None, Written()
     for progress in trainer.steps():
         # While a GPU is at work a run may pause in the same place many times.
         if on_step and progress is not told:
@@ -154,7 +155,7 @@ def _advance(
         stopping = stop.is_set()
         if stopping or progress.task != task or time.monotonic() - saved > save_every:
             number += 1
-            _save(folder, number, trainer, time.monotonic() - began)
+            _save(folder, number, trainer, time.monotonic() - began, written)
             saved, task = time.monotonic(), progress.task
         if stopping:
             log.warning(
@@ -170,14 +171,17 @@ def _advance(
     return True
 
 
-def _save(folder: RunFolder, number: int, trainer: Trainer, seconds: float) -> None:
+def _save(
+    folder: RunFolder, number: int, trainer: Trainer, seconds: float, written: Written
+) -> None:
     taken = take_snapshot(trainer)
     own = {"lines": folder.sizes(), "seconds": seconds, "settings": _settings_checksum(folder)}
     try:
         checkpoint.save(
             folder.path / "checkpoint",
             number,
-            checkpoint.Checkpoint(taken.tensors, {**taken.facts, **own}),
+            replace(taken, facts={**taken.facts, **own}),
+            written,
         )
     except OSError as error:
         raise PolarbearError(

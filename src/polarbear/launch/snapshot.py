@@ -21,7 +21,7 @@ from polarbear.launch.checkpoint import Checkpoint
 
 
 def take_snapshot(trainer: Trainer) -> Checkpoint:
-    """Return all that decides how a run goes on."""
+    """Return all that decides how a run goes on; the networks are the run's own, not copies."""
     trainer.refuse_divergence()
     learner, begun = trainer.learner, trainer.progress.begun
     groups: dict[str, Mapping[str, Tensor]] = {
@@ -41,12 +41,15 @@ def take_snapshot(trainer: Trainer) -> Checkpoint:
         groups["phase"] = {name: torch.tensor(array) for name, array in arrays.items()}
         groups["phase-stored"] = chosen.stored
     networks = _networks(learner)
-    groups |= {group: network.state_dict() for group, network in networks.items()}
     tensors = {f"{group}/{name}": t for group, part in groups.items() for name, t in part.items()}
     facts = {"progress": asdict(trainer.progress), "sizes": _sizes(learner.model)}
     if networks:
         facts["network_sizes"] = {group: _sizes(one) for group, one in networks.items()}
-    return Checkpoint({k: t.detach().cpu().clone() for k, t in tensors.items()}, facts)
+    return Checkpoint(
+        {k: t.detach().cpu().clone() for k, t in tensors.items()},
+        facts,
+        {group: network.state_dict() for group, network in networks.items()},
+    )
 
 
 def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
@@ -76,7 +79,7 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
         learner.method.load_state(own)
         learner.method.networks.clear()
         for name, network in networks.items():
-            network.load_state_dict(_group(checkpoint, f"network/{name}"))
+            network.load_state_dict(_network(checkpoint, f"network/{name}"))
             learner.method.networks[name] = network
         trainer.ask_for_phases()
     learner.machine.place(learner.model)
@@ -125,7 +128,7 @@ def _restore_networks(learner: Learner, checkpoint: Checkpoint) -> None:
         _resize(learner.model, its_sizes)
         learner.machine.place(learner.model)
         network = frozen_copy(learner.model)
-        network.load_state_dict(_group(checkpoint, group))
+        network.load_state_dict(_network(checkpoint, group))
         if group == "teacher":
             learner.method.teacher = network
         else:
@@ -143,6 +146,12 @@ def _resize(model: Model, sizes: list[int]) -> None:
 def _group(checkpoint: Checkpoint, group: str) -> dict[str, Tensor]:
     prefix = f"{group}/"
     return {k[len(prefix) :]: t for k, t in checkpoint.tensors.items() if k.startswith(prefix)}
+
+
+def _network(checkpoint: Checkpoint, group: str) -> Mapping[str, Tensor]:
+    """Return a frozen network's tensors: of its own file, or as earlier versions wrote it."""
+    own = checkpoint.networks.get(group)
+    return _group(checkpoint, group) if own is None else own
 
 
 def _number(value: Any) -> Any:
