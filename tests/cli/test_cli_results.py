@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from polarbear.cli import main
 from polarbear.cli.shared.several_runs import print_outcomes
@@ -44,18 +46,20 @@ def tables(shown: str) -> dict[str, list[str]]:
 
 def test_two_groups_of_a_method_have_their_own_numbers(capsys: Any) -> None:
     long, short = cifar_run("long", 0.7), cifar_run("short", 0.2, epochs=1, tasks=2, done=2)
-    shown = tables(printed(capsys, "compare", long, short))
-    assert list(shown) == ["ER, epochs 1, 1 run", "ER, epochs 140, 1 run"]
-    few, all_of_them = shown.values()
+    shown = tables(printed(capsys, "compare", long, short, "--paper"))
+    titles = ["ER, epochs 1, 1 run", "ER, epochs 140, 1 run"]
+    said = f"not in the line of task 21: {short}: it has come to task 1"
+    assert list(shown) == [*titles, said]
+    few, all_of_them = (shown[title] for title in titles)
     assert few[0] == "not the paper's settings: epochs 1"
-    assert (len(few), len(all_of_them)) == (1 + 1 + 2, 1 + 22)
+    assert (len(few), len(all_of_them)) == (1 + 1 + 1 + 2 + 1, 1 + 1 + 22 + 1)
     ours = {folder: f"{RunFolder(folder).table().r[0]:.3f}" for folder in (long, short)}
-    assert few[2].split()[1] == ours[short] != ours[long] == all_of_them[1].split()[1]
+    assert few[3].split()[1] == ours[short] != ours[long] == all_of_them[2].split()[1]
 
 
 def test_json_keeps_every_group(capsys: Any) -> None:
     long, short = cifar_run("long", 0.7), cifar_run("short", 0.2, epochs=1)
-    found = json.loads(printed(capsys, "compare", long, short, "--json"))
+    found = json.loads(printed(capsys, "compare", long, short, "--paper", "--json"))
     assert set(found) == {"er, epochs 1", "er, epochs 140"}
     for key, folder in (("er, epochs 1", short), ("er, epochs 140", long)):
         assert found[key][0]["ours"] == RunFolder(folder).table().r[0]
@@ -64,7 +68,7 @@ def test_json_keeps_every_group(capsys: Any) -> None:
 
 def test_a_run_of_few_tasks_counts_for_those_it_has(capsys: Any) -> None:
     both = cifar_run("long", 0.7), cifar_run("short", 0.2, order=1, tasks=2, done=2)
-    lines = json.loads(printed(capsys, "compare", *both, "--json"))["er"]
+    lines = json.loads(printed(capsys, "compare", *both, "--paper", "--json"))["er"]
     assert [line["runs"] for line in lines] == [2, 2, *[1] * 20]
 
 
@@ -83,6 +87,114 @@ def test_what_is_not_the_papers_is_said(capsys: Any) -> None:
     assert "not the paper's" not in printed(capsys, "compare", "bare")
     summary(Path("few/iirc-cifar/er/order-0.json"), [0.5] * 22, settings={"epochs": 3})
     assert "not the paper's settings: epochs 3\n" in printed(capsys, "compare", "few")
+
+
+def test_the_difference_from_the_paper_has_the_error_of_both_sides(capsys: Any) -> None:
+    values = [0.70, 0.66, 0.71, 0.64]
+    for order, value in enumerate(values):
+        summary(Path(f"r/iirc-cifar/er/order-{order}.json"), [value] + [0.5] * 21, order=order)
+    first = json.loads(printed(capsys, "compare", "r", "--json"))["er"][0]
+    # ER in the paper: 0.72 (0.039) over ten orders.
+    due = stats.ttest_ind_from_stats(
+        *(np.mean(values), np.std(values, ddof=1), 4), *(0.72, 0.039, 10), equal_var=False
+    )
+    assert first["difference"] == pytest.approx(np.mean(values) - 0.72)
+    variances = [np.var(values, ddof=1) / 4, 0.039**2 / 10]
+    df = sum(variances) ** 2 / (variances[0] ** 2 / 3 + variances[1] ** 2 / 9)
+    half = stats.t.ppf(0.975, df) * first["difference"] / due.statistic
+    assert first["half_width"] == pytest.approx(half + 0.005)  # which the paper's rounding may hide
+    assert (first["runs"], first["paper_runs"]) == (4, 10)
+    shown = printed(capsys, "compare", "r")
+    assert f"{first['difference']:+.3f}" in shown.splitlines()[3]
+    assert f"±{first['half_width']:.3f}" in shown.splitlines()[3]
+
+
+def test_one_run_has_no_interval(capsys: Any) -> None:
+    cifar_run("one", 0.7)
+    shown = printed(capsys, "compare", "one")
+    assert "One run on a side has no interval: run more class orders (--orders 0-9)." in shown
+    (line, *_) = json.loads(printed(capsys, "compare", "one", "--json"))["er"]
+    assert (line["half_width"], line["ours_std"], line["runs"]) == (None, None, 1)
+
+
+def of_orders(folder: str, method: str, orders: Any, level: float = 0.5, **settings: Any) -> Path:
+    for order in orders:
+        make_run(Path(folder) / f"{method}-{order}", method, order, level=level, **settings)
+    return Path(folder)
+
+
+def r(folder: Path, task: int) -> float:
+    return float(RunFolder(folder).table().r[task])
+
+
+def test_two_folders_are_compared_order_by_order(capsys: Any) -> None:
+    of_orders("a", "er", range(4)), of_orders("b", "lucir", range(1, 5), 0.6)
+    found = json.loads(printed(capsys, "compare", "a", "b", "--json"))
+    (pair,) = found["compared"]
+    assert pair["paired_by_order"] == [1, 2, 3]
+    a = [[r(Path(f"a/er-{o}"), j) for o in (1, 2, 3)] for j in range(7)]
+    b = [[r(Path(f"b/lucir-{o}"), j) for o in (1, 2, 3)] for j in range(7)]
+    for line, ours, theirs in zip(pair["tasks"], a, b, strict=True):
+        due = stats.ttest_rel(ours, theirs)
+        assert (line["a"], line["b"]) == pytest.approx((np.mean(ours), np.mean(theirs)))
+        assert line["p"] == pytest.approx(due.pvalue)
+        assert line["difference"] + line["half_width"] == pytest.approx(
+            due.confidence_interval(0.95).high
+        )
+        assert (line["n"], line["paired"]) == ([3, 3], True)
+    over = stats.ttest_rel(np.mean(a, axis=0), np.mean(b, axis=0))
+    assert pair["mean"]["p"] == pytest.approx(over.pvalue)
+    shown = printed(capsys, "compare", "a", "b").splitlines()
+    assert shown[:3] == [
+        "a: ER, 4 runs in a",
+        "b: LUCIR, 4 runs in b",
+        "paired by the 3 class orders that both have; 95 % intervals (t)",
+    ]
+    assert shown[4 + 7].split()[0] == "mean"
+
+
+def test_seeds_of_an_order_count_once(capsys: Any) -> None:
+    of_orders("a", "er", (0, 1)), of_orders("b", "lucir", (0, 1))
+    more = make_run(Path("a/again"), "er", 0, 7)
+    (pair,) = json.loads(printed(capsys, "compare", "a", "b", "--json"))["compared"]
+    mean = ((r(more, 0) + r(Path("a/er-0"), 0)) / 2 + r(Path("a/er-1"), 0)) / 2
+    assert pair["tasks"][0]["a"] == pytest.approx(mean)
+    assert pair["tasks"][0]["n"] == [2, 2]
+
+
+def test_other_orders_are_compared_unpaired(capsys: Any) -> None:
+    of_orders("a", "er", (0, 1, 2)), of_orders("b", "er", (3, 4), epochs=3)
+    (pair,) = json.loads(printed(capsys, "compare", "a", "b", "--json"))["compared"]
+    ours, theirs = ([r(path, 2) for path in Path(x).iterdir()] for x in "ab")
+    due = stats.ttest_ind(ours, theirs, equal_var=False)
+    assert pair["tasks"][2]["p"] == pytest.approx(due.pvalue)
+    assert (pair["tasks"][2]["n"], pair["tasks"][2]["paired"]) == ([3, 2], False)
+    shown = printed(capsys, "compare", "a", "b")
+    assert "unpaired, as they share fewer than two class orders" in shown
+    assert "b: ER, epochs 3, 2 runs in b" in shown
+
+
+def test_two_single_runs_are_compared(capsys: Any) -> None:
+    a, b = make_run(Path("a")), make_run(Path("b"), order=1)
+    (pair,) = json.loads(printed(capsys, "compare", f"{a}/", b, "--json"))["compared"]
+    assert pair["tasks"][3]["difference"] == pytest.approx(r(a, 3) - r(b, 3))
+    assert pair["tasks"][3]["half_width"] is None
+
+
+def test_folders_of_several_methods_are_compared_method_by_method(
+    capsys: Any, refused: Any
+) -> None:
+    for folder, methods in (("old", ("er", "lucir")), ("new", ("er", "agem"))):
+        for method in methods:
+            of_orders(folder, method, (0, 1))
+    shown = printed(capsys, "compare", "old", "new")
+    assert shown.count("a: ") == shown.count("b: ER, 2 runs in new") == 1
+    assert "LUCIR is in old alone" in shown
+    assert "A-GEM is in new alone" in shown
+    of_orders("others", "icarl-cnn", (0,)), of_orders("others", "icarl-norm", (0,))
+    assert "have no method in common" in refused("compare", "old", "others")
+    message = refused("compare", "old", "old/er-0")
+    assert "old/er-0 is in both old and old/er-0" in message
 
 
 def test_our_own_results_have_the_papers_settings(capsys: Any) -> None:
@@ -141,7 +253,8 @@ def test_a_run_of_few_tasks_can_be_summarised_again(capsys: Any) -> None:
     folder = finished("a", done=2, tasks=2)
     (folder / "finished.json").write_text('{"seconds": 1.0}')
     for _ in range(2):
-        printed(capsys, "summarise", folder)
+        shown = printed(capsys, "summarise", folder)
+        assert shown.endswith("results/iirc-shapes/er/order-0.json (2 of 7 tasks)\n")
 
 
 def test_a_run_without_its_environment_is_left_out_and_the_others_written() -> None:
@@ -299,8 +412,6 @@ def test_reading_results_imports_nothing_that_they_name(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever reads results that others made need not trust them."""
-    import numpy as np
-
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     trace = tmp_path / "trace"
     Path("evil.py").write_text(TRACE.format(file=str(trace)))

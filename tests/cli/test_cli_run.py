@@ -739,9 +739,9 @@ def test_runs_are_listed(unbroken: RunFolder, output, tmp_path: Path) -> None:
     assert "format 0" in lines["old"]["problem"]
     rows = [line.split() for line in output("runs", "all").splitlines()]
     score = f"{unbroken.table().r[1]:.3f}"
-    assert ["er", "iirc-shapes", "0", "7", "2/2", score, "finished", "done-copy"] in rows
-    assert ["er", "iirc-shapes", "0", "7", "0/2", "–", "unfinished", "new"] in rows
-    assert [*["–"] * 6, "unreadable", "old"] in rows
+    assert ["er", "iirc-shapes", "0", "7", "2/2", score, "finished", "all/done-copy"] in rows
+    assert ["er", "iirc-shapes", "0", "7", "0/2", "–", "unfinished", "all/new"] in rows
+    assert [*["–"] * 6, "unreadable", "all/old"] in rows
 
 
 def test_folders_of_listed_runs_are_whole_on_a_narrow_screen(

@@ -30,7 +30,7 @@ COMMANDS = {
     "fetch": "download a data set: cifar100",
     "pack": "resize and pack a data set: imagenet",
     "summarise": "write finished runs as small result files",
-    "compare": "print results beside the paper's tables",
+    "compare": "compare runs with each other, or with the paper's tables",
 }
 
 
@@ -60,6 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError:
         print(f"polarbear: the command line needs: {install_line('cli')}", file=sys.stderr)
         return 2
+    from polarbear.cli.shared.console import write_what_can_be_written
+
+    write_what_can_be_written()
     logging.basicConfig(format="%(message)s", level=logging.WARNING, handlers=[ToStderr()])
     code = _guarded(list(sys.argv[1:] if argv is None else argv))
     keep_exit_code()
@@ -69,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _guarded(arguments: list[str]) -> int:
     try:
         _run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is where whoever called us has closed it
+            sys.stdout.flush()
     except OutOfMemoryError as error:
         print(f"polarbear: {error}", file=sys.stderr)  # a prettier line needs more memory
         return 2

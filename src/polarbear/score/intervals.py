@@ -72,7 +72,7 @@ class Difference:
     @property
     def significant(self) -> bool:
         """Whether zero is outside the interval."""
-        return self.p < 1 - CONFIDENCE
+        return abs(self.mean) > self.half_width
 
 
 def interval(values: Sequence[float] | Floats) -> Interval:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from polarbear.cli.shared.console import console, plain_table, print_json
+from polarbear.cli.shared.console import console, plain_table, print_json, print_table
 from polarbear.cli.shared.options import Json
 from polarbear.named.registry import benchmarks as registered
 
@@ -27,4 +27,4 @@ def benchmarks(*, json: Json = False) -> None:
     for line in lines:
         numbers = (f"{line[key]:,}" for key in ("tasks", "classes", "orders"))
         table.add_row(f"{line['name']}-v{line['version']}", *numbers, line["summary"])
-    console().print(table)
+    print_table(console(), table)

@@ -1,80 +1,282 @@
-"""``polarbear compare``: our results beside the paper's tables."""
+"""``polarbear compare``: two runs or groups with each other, or results with the paper's tables."""
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 
 from polarbear.base.errors import PolarbearError, counted
-from polarbear.cli.shared.console import console, plain_table, print_json, share
-from polarbear.cli.shared.options import Json, Results
+from polarbear.cli.shared.console import (
+    console,
+    number,
+    plain_table,
+    print_json,
+    print_table,
+    share,
+)
+from polarbear.cli.shared.options import Json, Results, flag
+from polarbear.report.read.differences import (
+    PAPERS_ROUNDING,
+    Beside,
+    beside_paper,
+    between,
+    shared_orders,
+)
 from polarbear.report.read.grouping import in_words
-from polarbear.report.read.groups import Group
+from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.paper import Published, paper_results
 from polarbear.report.read.runs import read_runs
 from polarbear.runs.result_file import departures
+from polarbear.score.intervals import Sample
 from polarbear.settings.settings import deciding
 
 # How a run computes is no other method, and the paper's is another program in any case.
 NO_DEPARTURE = deciding("run", "arithmetic", "speed", "files")
 
+Line = dict[str, Any]
 
-def compare(paths: Results, /, *, json: Json = False) -> None:
-    """Print R_j of each method beside the paper's, task by task.
 
-    The last column is the difference in the paper's standard deviations.
+def compare(
+    paths: Results = (Path("runs"),),
+    /,
+    *,
+    paper: Annotated[
+        bool, flag("Compare with the paper's tables, even where two are given.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Compare R_j task by task, with 95 % intervals of the difference.
+
+    Two runs, or two folders with runs, are compared with each other: order by order where both have
+    the same class orders. Anything else is compared with the paper's tables.
     """
     runs = read_runs(paths)
+    if len(paths) == 2 and not paper:
+        _compare_two(runs, *paths, json=json)
+    else:
+        _compare_with_paper(runs, json=json)
+
+
+# --- with each other
+
+
+def _compare_two(runs: Runs, a: Path, b: Path, *, json: bool) -> None:
+    sides = _side(runs, a), _side(runs, b)
+    if twice := {run.path for run in _runs(sides[0])} & {run.path for run in _runs(sides[1])}:
+        raise PolarbearError(
+            f"{min(twice)} is in both {a} and {b}: give two folders, neither of them in the other"
+        )
+    pairs = _matched(*sides)
+    if not pairs:
+        names = (", ".join(group.title for group in side) or "no scores" for side in sides)
+        raise PolarbearError(
+            f"{a} and {b} have no method in common ({' and '.join(names)}): give folders of one "
+            "method each"
+        )
+    found = [_two_groups(one, other, a, b) for one, other in pairs]
+    if json:
+        left_out = {str(path): why for path, why in runs.short.items()}
+        print_json({"benchmark": runs.benchmark, "compared": found, "left_out": left_out})
+        return
+    screen = console()
+    for (one, other), content in zip(pairs, found, strict=True):
+        screen.print(f"a: {one.title}, {counted(one.count, 'run')} in {a}", soft_wrap=True)
+        screen.print(f"b: {other.title}, {counted(other.count, 'run')} in {b}", soft_wrap=True)
+        screen.print(_how(one, other), soft_wrap=True)
+        table = plain_table("task", "a", "b", "a − b", "95 %", "p", "n")
+        for line in (*content["tasks"], *([content["mean"]] if content["mean"] else [])):
+            table.add_row(*_cells(line, "a", "b"), _p(line["p"]), _n(line))
+        print_table(screen, table)
+        screen.print(f"{_verdict(content['tasks'])}\n", soft_wrap=True)
+    for side, path, place in ((sides[0], a, 0), (sides[1], b, 1)):
+        there = [pair[place].name for pair in pairs]
+        for group in (group for group in side if group.name not in there):
+            screen.print(f"{group.title} is in {path} alone", style="dim", soft_wrap=True)
+    _say_short(runs)
+
+
+def _side(runs: Runs, path: Path) -> tuple[Group, ...]:
+    """Return the groups of the runs at or below a path."""
+    place = path.resolve()
+    parts = (
+        replace(g, runs=tuple(r for r in g.runs if r.path.resolve().is_relative_to(place)))
+        for g in runs.groups
+    )
+    return tuple(group for group in parts if group.runs)
+
+
+def _runs(groups: Sequence[Group]) -> list[Run]:
+    return [run for group in groups for run in group.runs]
+
+
+def _matched(a: Sequence[Group], b: Sequence[Group]) -> list[tuple[Group, Group]]:
+    """Return what is to be compared: two groups of any kind, of several those that are alike."""
+    if len(a) == len(b) == 1:
+        return [(a[0], b[0])]
+    by_name = {group.name: group for group in b}
+    pairs = [(group, by_name[group.name]) for group in a if group.name in by_name]
+    # A method with other settings on the other side, if it is there once.
+    done = {group.name for group, _ in pairs}
+    for group in (group for group in a if group.name not in done):
+        others = [g for g in b if g.method == group.method and g.name not in done]
+        same = [g for g in a if g.method == group.method and g.name not in done]
+        if len(others) == len(same) == 1:
+            pairs.append((group, others[0]))
+    return pairs
+
+
+def _two_groups(a: Group, b: Group, path_a: Path, path_b: Path) -> Line:
+    tasks = np.flatnonzero(np.multiply(a.counts(), b.counts())).tolist()
+    lines = [{"task": j, **_line(between(a, b, partial(_r, task=j)))} for j in tasks]
+    over = {"task": "mean", **_line(between(a, b, partial(_mean_r, tasks=tasks)))}
+    return {
+        "a": {"name": a.name, "path": str(path_a), "runs": a.count},
+        "b": {"name": b.name, "path": str(path_b), "runs": b.count},
+        "paired_by_order": list(shared_orders(a, b)),
+        "tasks": [line for line in lines if line["difference"] is not None],
+        "mean": over if len(tasks) > 1 and over["difference"] is not None else None,
+    }
+
+
+def _r(run: Run, task: int) -> float:
+    return float(run.scores["pw_jaccard"][task])
+
+
+def _mean_r(run: Run, tasks: Sequence[int]) -> float:
+    """Return the mean of R_j over tasks, NaN for a run that has not come through all of them."""
+    return float(np.mean(run.scores["pw_jaccard"][list(tasks)])) if tasks else math.nan
+
+
+def _line(beside: Beside) -> Line:
+    found = beside.difference
+    numbers = {
+        "a": beside.a,
+        "b": beside.b,
+        "difference": found.mean,
+        "half_width": found.half_width,
+        "p": found.p,
+    }
+    told = {name: None if math.isnan(value) else value for name, value in numbers.items()}
+    return {**told, "n": list(found.n), "paired": found.paired}
+
+
+def _how(a: Group, b: Group) -> str:
+    orders = shared_orders(a, b)
+    if orders:
+        return f"paired by the {len(orders)} class orders that both have; 95 % intervals (t)"
+    return "unpaired, as they share fewer than two class orders; 95 % intervals (Welch's t)"
+
+
+# --- with the paper
+
+
+def _compare_with_paper(runs: Runs, *, json: bool) -> None:
     published = paper_results(runs.benchmark)
     if not published:
-        raise PolarbearError(f"the paper has no table for {runs.benchmark}")
+        raise PolarbearError(
+            f"the paper has no table for {runs.benchmark}: give two folders, and they are compared "
+            "with each other"
+        )
     # Several groups of a method differ in their names, and only a lone one is named as the method.
-    found = {g.name: _lines(g, published[g.method]) for g in runs.groups if g.method in published}
+    groups = [group for group in runs.groups if group.method in published]
+    found = {group.name: _with_paper(group, published[group.method]) for group in groups}
     if json:
         print_json(found)
         return
+    screen = console()
     for group in runs.groups:
         if group.name in found:
-            _print(group, found[group.name])
+            _print(group, found[group.name], published[group.method])
         else:
-            console().print(f"{group.title}: the paper has no numbers for it\n", soft_wrap=True)
+            screen.print(f"{group.title}: the paper has no numbers for it\n", soft_wrap=True)
+    _say_short(runs)
 
 
-def _lines(group: Group, paper: Published) -> list[dict[str, Any]]:
-    mean, std = group.mean("pw_jaccard"), group.std("pw_jaccard")
-    done = np.flatnonzero(~np.isnan(mean) & ~np.isnan(paper.mean))
-    return [
-        {
-            "task": int(j),
-            "ours": float(mean[j]),
-            "ours_std": None if np.isnan(std[j]) else float(std[j]),
-            "runs": group.counts()[j],
-            "paper": float(paper.mean[j]),
-            "paper_std": float(paper.std[j]),
-            "difference_in_std": float((mean[j] - paper.mean[j]) / paper.std[j]),
-        }
-        for j in done
-    ]
+def _with_paper(group: Group, paper: Published) -> list[Line]:
+    done = np.flatnonzero(np.asarray(group.counts()) * ~np.isnan(paper.mean)).tolist()
+    lines = []
+    for task in done:
+        line = _line(beside_paper(group, paper, task))
+        std = Sample.of([_r(run, task) for run in group.runs]).std
+        lines.append(
+            {
+                "task": task,
+                "ours": line["a"],
+                "ours_std": None if math.isnan(std) else std,
+                "runs": line["n"][0],
+                "paper": line["b"],
+                "paper_std": float(paper.std[task]),
+                "paper_runs": line["n"][1],
+                "difference": line["difference"],
+                "half_width": line["half_width"],
+            }
+        )
+    return lines
 
 
-def _print(group: Group, lines: list[dict[str, Any]]) -> None:
-    # Not the table's own title, which would be broken at the table's width.
-    console().print(f"{group.title}, {counted(group.count, 'run')}", style="bold", soft_wrap=True)
+def _print(group: Group, lines: list[Line], paper: Published) -> None:
+    screen = console()
+    screen.print(f"{group.title}, {counted(group.count, 'run')}", style="bold", soft_wrap=True)
     # What the paper did not run, as far as the runs tell their settings.
     told = next((run.settings for run in group.runs if run.settings), {})
     asked = {"method": group.method, "benchmark": group.benchmark, "options": {}, **told}
     unlike = {k: v for k, v in departures(asked).items() if k not in NO_DEPARTURE}
     if unlike:
         words = ", ".join(in_words(key, value) for key, value in unlike.items())
-        console().print(f"not the paper's settings: {words}", soft_wrap=True)
-    table = plain_table("task", "ours", "std", "paper", "std", "difference / std")
+        screen.print(f"not the paper's settings: {words}", soft_wrap=True)
+    screen.print(
+        f"unpaired, the paper's n is {paper.runs}; 95 % intervals (Welch's t), "
+        f"with {PAPERS_ROUNDING} for the paper's rounding",
+        soft_wrap=True,
+    )
+    table = plain_table("task", "ours", "paper", "difference", "95 %", "std", "paper std", "n")
     for line in lines:
-        table.add_row(
-            str(line["task"]),
-            share(line["ours"]),
-            share(line["ours_std"]),
-            share(line["paper"], 2),
-            share(line["paper_std"]),
-            f"{line['difference_in_std']:+.1f}",
-        )
-    console().print(table)
-    console().print()
+        stds = share(line["ours_std"]), share(line["paper_std"])
+        table.add_row(*_cells(line, "ours", "paper", 2), *stds, str(line["runs"]))
+    print_table(screen, table)
+    screen.print(f"{_verdict(lines)}\n", soft_wrap=True)
+
+
+# --- both
+
+
+def _cells(line: Line, ours: str, theirs: str, digits: int = 3) -> tuple[str, ...]:
+    half = line["half_width"]
+    return (
+        str(line["task"]),
+        share(line[ours]),
+        share(line[theirs], digits),
+        number(line["difference"], "+.3f"),
+        "–" if half is None else f"±{half:.3f}",
+    )
+
+
+def _p(value: float | None) -> str:
+    return "<0.001" if value is not None and value < 0.001 else number(value, ".3f")
+
+
+def _n(line: Line) -> str:
+    a, b = line["n"]
+    return str(a) if line["paired"] else f"{a}, {b}"
+
+
+def _verdict(lines: Sequence[Line]) -> str:
+    """Say how many differences are more than chance, and how many of them chance makes."""
+    told = [line for line in lines if line["half_width"] is not None]
+    if not told:
+        return "One run on a side has no interval: run more class orders (--orders 0-9)."
+    apart = sum(abs(line["difference"]) > line["half_width"] for line in told)
+    return (
+        f"0 is outside the interval after {apart} of {counted(len(told), 'task')}; of so many, "
+        f"chance alone puts {0.05 * len(told):.1f} there."
+    )
+
+
+def _say_short(runs: Runs) -> None:
+    for path, why in runs.short.items():
+        words = f"not in the line of task {runs.last}: {path}: {why}"
+        console().print(words, style="dim", soft_wrap=True)

@@ -1,20 +1,19 @@
 """``polarbear decide``: kept raw scores scored by other decision rules."""
 
 import math
+from pathlib import Path
 from typing import Annotated, Any
 
-from polarbear.cli.shared.console import console, plain_table, print_json, share
+from polarbear.cli.shared.console import console, plain_table, print_json, print_table, share
 from polarbear.cli.shared.options import Json, Results, RunsRoot, flag
 from polarbear.report.read.decided import RULES, Decided, Over, decided
 from polarbear.report.read.groups import Group
 from polarbear.report.read.runs import read_runs
 from polarbear.score.decide import rule_in_words
 
-WIDE = 1000
-
 
 def decide(
-    paths: Results,
+    paths: Results = (Path("runs"),),
     /,
     *,
     over: Annotated[Over, flag("pw-JS after the last task, or the mean over all tasks.")] = "last",
@@ -35,14 +34,13 @@ def decide(
         print_json({**about, "groups": groups, "left_out": left_out})
         return
     screen = console()
-    screen.width = WIDE  # a narrow one breaks the lines itself
     screen.print(f"{found.words}, {runs.benchmark}", style="bold")
     table = plain_table("method", "runs", *map(rule_in_words, RULES))
     for group in found.groups:
         numbers = (found.of(group, rule) for rule in RULES)
         cells = (_cell(mean, std) for mean, std, _ in numbers)
         table.add_row(group.title, str(group.count), *cells)
-    screen.print(table)
+    print_table(screen, table)
     for path, why in found.left_out.items():
         screen.print(f"left out: {path}: {why}", style="dim", soft_wrap=True)
 

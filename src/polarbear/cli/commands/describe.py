@@ -10,7 +10,7 @@ from rich.text import Text
 from polarbear.base.errors import DataError, counted
 from polarbear.base.names import printable
 from polarbear.benchmark.counts import ClassSize, Statistics, schedule_statistics, stream_statistics
-from polarbear.cli.shared.console import console, count, plain_table, print_json
+from polarbear.cli.shared.console import console, count, plain_table, print_json, print_table
 from polarbear.cli.shared.options import Json, Root, flag
 from polarbear.named.registry import Benchmark, find, load, nominal_stream
 
@@ -39,7 +39,7 @@ def describe(
         screen.print(note, style="yellow", soft_wrap=True)
     for table in _tables(statistics):
         screen.print()
-        screen.print(table)
+        print_table(screen, table)
 
 
 def count_benchmark(

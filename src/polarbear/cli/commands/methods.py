@@ -3,7 +3,7 @@
 from typing import Any
 
 from polarbear.base.errors import PolarbearError
-from polarbear.cli.shared.console import console, plain_table, print_json
+from polarbear.cli.shared.console import console, plain_table, print_json, print_table
 from polarbear.cli.shared.options import Json
 from polarbear.methods.catalogue import method_names, summary
 from polarbear.methods.registry import resolve
@@ -21,7 +21,7 @@ def methods(*, json: Json = False) -> None:
     table = plain_table("method", *NEEDS, "")
     for line in lines:
         table.add_row(line["name"], *(line[need] or "–" for need in NEEDS), line["summary"])
-    screen.print(table)
+    print_table(screen, table)
     screen.print(
         "\nreplay: how stored images are mixed in; keep: the weights of a task's best epoch or its "
         "last; head: the classifier. A class of your own runs by its path: "

@@ -17,7 +17,7 @@ from polarbear.report.read.runs import read_runs
 
 
 def report(
-    folders: Results,
+    folders: Results = (Path("runs"),),
     /,
     *,
     out: Annotated[Path, flag("Where to write.", "DIR")] = Path("report"),

@@ -1,12 +1,23 @@
 """``polarbear runs``: the run folders below a folder and how far they are."""
 
 import logging
+import shlex
 from pathlib import Path
+from textwrap import fill, indent
 from typing import Annotated, Any
 
+from rich.text import Text
+
 from polarbear.base.errors import PolarbearError
-from polarbear.base.names import one_line, readable
-from polarbear.cli.shared.console import console, plain_table, print_json, share
+from polarbear.base.names import one_line, printable, readable
+from polarbear.cli.shared.console import (
+    console,
+    plain_table,
+    print_json,
+    print_table,
+    share,
+    table_width,
+)
 from polarbear.cli.shared.options import Json, flag
 from polarbear.report.read.runs import read_run
 from polarbear.runs.folder import RunFolder, find_runs
@@ -14,7 +25,6 @@ from polarbear.score.decide import ORACLE
 
 log = logging.getLogger("polarbear")
 
-WIDE = 1000
 UNKNOWN = dict.fromkeys(
     ("method", "oracle", "benchmark", "order", "seed", "done", "tasks", "score")
 )
@@ -33,31 +43,44 @@ def runs(
     if json:
         print_json(lines)
     elif lines:
-        _print(lines, folder)
+        _print(lines)
     else:
         raise PolarbearError(f"there is no run in {folder}: `polarbear run METHOD` makes one")
     if lines and all(line["problem"] for line in lines):
         raise PolarbearError(f"no run in {folder} can be read")
 
 
-def _print(lines: list[dict[str, Any]], folder: Path) -> None:
+def _print(lines: list[dict[str, Any]]) -> None:
+    """Print a line per run; where the screen is too narrow, its folder on a line of its own.
+
+    A folder is never broken or cut, and is written as other commands and shells take it.
+    """
     table = plain_table("method", "benchmark", "order", "seed", "tasks", "R_j", "state", "run")
     table.columns[-1].justify = "left"
-    for line in lines:
-        asked = ["–"] * 6
-        if line["state"] != "unreadable":
-            asked = [
-                readable(line["method"]) + (ORACLE if line["oracle"] else ""),
-                readable(Path(line["benchmark"]).name),  # one's own is the path of its folder
-                str(line["order"]),
-                str(line["seed"]),
-                f"{line['done']}/{line['tasks']}",
-                share(line["score"]),
-            ]
-        table.add_row(*asked, line["state"], str(Path(line["path"]).relative_to(folder)))
+    rows = [(*_asked(line), line["state"], shlex.quote(line["path"])) for line in lines]
+    for row in rows:
+        table.add_row(*row)
     screen = console()
-    screen.width = WIDE  # a narrow one breaks the lines itself, so that folders can be copied
-    screen.print(table)
+    if not screen.is_terminal or table_width(table) <= screen.width:
+        print_table(screen, table)
+        return
+    for method, _, order, seed, tasks, score, state, folder in rows:
+        screen.print(Text(printable(folder)), soft_wrap=True)
+        told = f"{method}, order {order}, seed {seed}, {tasks} tasks, R_j {score}, {state}"
+        screen.print(indent(fill(told, max(20, screen.width - 2)), "  "), style="dim")
+
+
+def _asked(line: dict[str, Any]) -> list[str]:
+    if line["state"] == "unreadable":
+        return ["–"] * 6
+    return [
+        readable(line["method"]) + (ORACLE if line["oracle"] else ""),
+        readable(Path(line["benchmark"]).name),  # one's own is the path of its folder
+        str(line["order"]),
+        str(line["seed"]),
+        f"{line['done']}/{line['tasks']}",
+        share(line["score"]),
+    ]
 
 
 def _line(found: RunFolder) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from polarbear.base.errors import PredictionError
 from polarbear.base.guarded import naming
 from polarbear.benchmark.stream import Stream
-from polarbear.cli.shared.console import console, print_json, share
+from polarbear.cli.shared.console import console, plain_table, print_json, print_table, share
 from polarbear.cli.shared.options import Json, Root, flag
 from polarbear.cli.shared.outcome import legend, outcome_table
 from polarbear.named.registry import find, load
@@ -105,15 +105,14 @@ def _print(
     cut = "" if tasks == len(stream) else f", the first {tasks} of {len(stream)} tasks"
     screen.print(f"{scores.name}{order}, {scores.split} images{cut}\n", style="bold")
     seen = {after: len(stream.schedule.seen(after)) for after in range(tasks)}
-    screen.print(outcome_table(scores, seen))
+    print_table(screen, outcome_table(scores, seen))
     screen.print(f"\nmean of R_j: {share(float(np.mean(scores.r[:tasks])))}", end="")
     screen.print(f", forgetting at the end: {share(float(scores.forgetting[tasks - 1]))}\n")
     screen.print(legend(), style="dim")
     if by_task:
-        # Whole even where the screen is narrower.
         screen.print("\nR_jk in hundredths: after task j (line) on the images of task k (column)")
-        head = " j\\k" + "".join(f"{k:4}" for k in range(tasks))
-        screen.print(head, soft_wrap=True, style="bold")
+        triangle = plain_table("j\\k", *map(str, range(tasks)))
         for j in range(tasks):
             cells = (share(100 * float(scores.r_jk[j, k]), 0) for k in range(j + 1))
-            screen.print(f"{j:4}" + "".join(f"{cell:>4}" for cell in cells), soft_wrap=True)
+            triangle.add_row(str(j), *cells)
+        print_table(screen, triangle)

@@ -23,7 +23,9 @@ log = logging.getLogger("polarbear")
 
 
 def summarise(
-    folder: Annotated[Path, flag("A folder with finished runs, as deep as it goes.", "DIR")],
+    folder: Annotated[Path, flag("A folder with finished runs, as deep as it goes.", "DIR")] = Path(
+        "runs"
+    ),
     /,
     *,
     out: Annotated[Path, flag("Where the summaries go.", "DIR")] = Path("results"),
@@ -52,9 +54,15 @@ def summarise(
             summaries[path] = summary_of(found, _stream(found, root))
         if path in summaries:
             write_json(path, summaries[path])
-            console().print(f"{path}", soft_wrap=True)
+            console().print(f"{path}{_if_short(summaries[path])}", soft_wrap=True)
     if not summaries:
         raise PolarbearError(f"there is no whole finished run in {folder}")
+
+
+def _if_short(summary: dict[str, Any]) -> str:
+    """Say where a run ends before the benchmark does: tables of last scores leave it out."""
+    done = sum(score is not None for score in summary["r"])
+    return "" if done == len(summary["r"]) else f" ({done} of {len(summary['r'])} tasks)"
 
 
 def _places(folder: Path, out: Path) -> dict[Path, list[RunFolder]]:

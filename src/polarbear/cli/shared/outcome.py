@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from polarbear.cli.shared.console import plain_table, share
+from polarbear.cli.shared.console import plain_table, print_table, share
 from polarbear.runs.folder import RunFolder
 from polarbear.score.catalogue import shown_scores
 from polarbear.score.table import ScoreTable
@@ -18,7 +18,7 @@ def print_outcome(screen: Console, folder: RunFolder) -> None:
     scores = folder.table()
     seen = list(accumulate(len(task) for task in folder.manifest()["classes"]))
     done = np.flatnonzero(~np.isnan(scores.r)).tolist()
-    screen.print(outcome_table(scores, {after: seen[after] for after in done}))
+    print_table(screen, outcome_table(scores, {after: seen[after] for after in done}))
     if not done:
         return
     screen.print()

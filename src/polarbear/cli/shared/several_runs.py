@@ -15,7 +15,14 @@ import numpy as np
 
 from polarbear.base.errors import PolarbearError, counted
 from polarbear.base.interrupt import STOPPED
-from polarbear.cli.shared.console import console, error_console, plain_table, said, share
+from polarbear.cli.shared.console import (
+    console,
+    error_console,
+    plain_table,
+    print_table,
+    said,
+    share,
+)
 from polarbear.cli.shared.training import How, Wanted, advice
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.sinks import Silent
@@ -142,4 +149,4 @@ def print_outcomes(outcomes: "Mapping[str, Outcome]") -> None:
             done = scores[~np.isnan(scores)]
             last = share(float(done[-1]) if done.size else np.nan)
         table.add_row(name, state, last)
-    console().print(table)
+    print_table(console(), table)

@@ -8,16 +8,20 @@ import numpy as np
 
 from polarbear.base.arrays import Floats, frozen
 from polarbear.methods.catalogue import METHODS
-from polarbear.named.registry import PUBLISHED
+from polarbear.named.registry import PUBLISHED, find
 
 
 @dataclass(frozen=True, eq=False)
 class Published:
-    """A method's R_j (pw-JS on test images) as the paper prints it: (T,) each, NaN for none."""
+    """A method's R_j (pw-JS on test images) as the paper prints it: (T,) each, NaN for none.
+
+    ``runs`` is how many the paper made, one for each of the benchmark's class orders.
+    """
 
     method: str
     mean: Floats = field(repr=False)
     std: Floats = field(repr=False)
+    runs: int
 
 
 @cache
@@ -32,7 +36,7 @@ def paper_results(benchmark: str) -> dict[str, Published]:
         return {}
     with file.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
-    tasks = 1 + max(int(row["task"]) for row in rows)
+    tasks, runs = 1 + max(int(row["task"]) for row in rows), len(find(benchmark).orders())
     found = {}
     for method in METHODS:
         mean, std = np.full(tasks, np.nan), np.full(tasks, np.nan)
@@ -41,5 +45,5 @@ def paper_results(benchmark: str) -> dict[str, Published]:
                 task = int(row["task"])
                 mean[task], std[task] = float(row["pw_js_mean"]), float(row["pw_js_std"])
         if not np.isnan(mean).all():
-            found[method] = Published(method, frozen(mean), frozen(std))
+            found[method] = Published(method, frozen(mean), frozen(std), runs)
     return found
