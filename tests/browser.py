@@ -1,6 +1,8 @@
 """A real browser for tests of the page: Debian's chromium, driven by Playwright."""
 
+import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +32,17 @@ def chromium() -> str:
     return path
 
 
+def axe() -> str:
+    """The text of axe-core, which finds barriers; the test is skipped where it is not installed."""
+    given = os.environ.get("POLARBEAR_AXE")
+    if given is None and shutil.which("npm") is not None:
+        asked = subprocess.run(["npm", "root", "-g"], capture_output=True, text=True, check=False)
+        given = f"{asked.stdout.strip()}/axe-core/axe.min.js"
+    if given is None or not Path(given).is_file():
+        pytest.skip("needs axe-core: npm install -g axe-core, or POLARBEAR_AXE=its axe.min.js")
+    return Path(given).read_text(encoding="utf-8")
+
+
 @dataclass
 class Opened:
     """A page with what it complained about and what it asked of the network."""
@@ -54,8 +67,8 @@ def launched() -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, file: Path, **context: Any) -> Iterator[Opened]:
-    """Open a file; ``context`` is Playwright's: viewport, color_scheme, …"""
+def opened(browser: Any, file: Path, view: str = "", **context: Any) -> Iterator[Opened]:
+    """Open a file at a view, such as #task=3; ``context`` is Playwright's: viewport, …"""
     settings = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **context})
     page = settings.new_page()
     seen = Opened(page)
@@ -63,7 +76,7 @@ def opened(browser: Any, file: Path, **context: Any) -> Iterator[Opened]:
     page.on("pageerror", lambda error: seen.errors.append(str(error)))
     page.on("request", lambda request: seen.requests.append(request.url))
     try:
-        page.goto(file.resolve().as_uri())
+        page.goto(file.resolve().as_uri() + view)
         yield seen
     finally:
         settings.close()

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -47,6 +48,11 @@ def test_everything_is_made_and_listed(tmp_path: Path) -> None:
     listed = json.loads((tmp_path / "out" / "contents.json").read_text(encoding="utf-8"))
     assert listed["made"]["results-pw-js"][0] == "tables/results-pw-js.md"
     assert all((tmp_path / "out" / f).is_file() for files in listed["made"].values() for f in files)
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    linked = json.loads(page.split('id="files">')[1].split("</script>")[0])
+    assert linked == {name: files for name, files in listed["made"].items() if name != "page"}
+    shown = set(re.findall(r'data-files="(.*?)"', page)[0].split())
+    assert shown >= {"average-pw-js", "per-task"}
 
 
 def test_without_predictions_some_figures_are_left_out_and_say_so(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from polarbear.report.figures.river import river
 from polarbear.report.figures.style import FORMATS, Drawing, save, styled
 from polarbear.report.figures.tree import inferred_trees
 from polarbear.report.options import Options
-from polarbear.report.page.page import write_page
+from polarbear.report.page.page import add_links, write_page
 from polarbear.report.read.answers import comparable_runs
 from polarbear.report.read.groups import Runs
 from polarbear.report.read.paper import paper_results
@@ -127,6 +127,8 @@ def build_report(
     for path, why in runs.short.items():
         left_out[f"{path}, from the scores after task {runs.last}"] = why
     report = Report(out, tuple(made), left_out)
+    if report.page is not None:
+        add_links(report.page, _files(report, ("figure", "table")))
     _write_contents(report, runs)
     return report
 
@@ -219,7 +221,7 @@ def _tables(name: str, runs: Runs, folder: Path, options: Options) -> list[Made]
 
 
 def _page(runs: Runs, out: Path, options: Options) -> list[Made]:
-    file = write_page(runs, out, paper=options.paper, root=options.root)
+    file = write_page(runs, out, options)
     return [Made("page", "page", "All of it to look through, in one file.", (file,))]
 
 
@@ -240,11 +242,19 @@ def _write_contents(report: Report, runs: Runs) -> None:
     content = {
         "benchmark": runs.benchmark,
         "groups": {group.name: [str(run.path) for run in group.runs] for group in runs.groups},
-        "made": {one.name: [_relative(f, report.folder) for f in one.files] for one in report.made},
+        "made": _files(report),
         "left_out": dict(report.left_out),
     }
     text = json_text(content, indent=1) + "\n"
     (report.folder / "contents.json").write_text(text, encoding="utf-8")
+
+
+def _files(
+    report: Report, kinds: Sequence[str] = ("figure", "table", "page")
+) -> dict[str, list[str]]:
+    """Return the files of what was made by its name, relative to the report's folder."""
+    shown = (one for one in report.made if one.kind in kinds)
+    return {one.name: [_relative(file, report.folder) for file in one.files] for one in shown}
 
 
 def _relative(file: Path, folder: Path) -> str:

@@ -84,13 +84,14 @@ def chosen_moments(options: Options, done: Iterable[int]) -> tuple[int, ...]:
 def chosen_pair(options: Options, groups: list[Group]) -> tuple[Group, ...]:
     """Return the two groups to set side by side: those named, else the two with the best scores.
 
-    Bounds, which see complete labels or keep every image, come after the methods compared.
+    Bounds, which see complete labels or keep every image, and oracles come after the others.
     """
     if options.compare:
         return tuple(group for name in options.compare for group in groups if group.name == name)
 
     def rank(group: Group) -> tuple[bool, float]:
         run = group.runs[0]
-        return is_bound(group.method), -float(run.scores["pw_jaccard"][run.done[-1]])
+        told = any(run.is_oracle for run in group.runs)
+        return is_bound(group.method) or told, -float(run.scores["pw_jaccard"][run.done[-1]])
 
     return tuple(sorted(groups, key=rank)[:2])

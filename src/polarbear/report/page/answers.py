@@ -15,11 +15,12 @@ import numpy as np
 from polarbear.base.arrays import Floats, Ints
 from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Stream
-from polarbear.report.figures.river import KINDS, shares_of
+from polarbear.report.figures.river import KINDS, chosen_superclass, shares_of
+from polarbear.report.options import Options
 from polarbear.report.page.images import pick_rows, picture_data
 from polarbear.report.read.answers import Answers, answers, comparable_runs, stream_of
 from polarbear.report.read.groups import Run, Runs
-from polarbear.score.metrics import confusion_rates
+from polarbear.score.metrics import confusion_rates, pw_jaccard
 
 log = logging.getLogger("polarbear")
 
@@ -31,8 +32,9 @@ Root = str | Path | None
 Packed = list[str | None]
 
 
-def answer_data(runs: Runs, *, images: bool = True, root: Root = None) -> dict[str, Any]:
+def answer_data(runs: Runs, options: Options, *, images: bool = True) -> dict[str, Any]:
     """Return the page's parts that need predictions, or ``{"missing": why}``."""
+    root = options.root
     try:
         chosen = {group.name: run for group, run in comparable_runs(runs, damaged=True)}
         stream = stream_of(min(chosen.values(), key=lambda run: run.joint), root)
@@ -57,7 +59,8 @@ def answer_data(runs: Runs, *, images: bool = True, root: Root = None) -> dict[s
             for name in stream.classes
         ],
         "seen": [len(stream.schedule.seen(after)) for after in range(len(stream))],
-        "superclasses": _superclasses(stream),
+        "superclasses": (inner := _superclasses(stream)),
+        "superclass": inner.index(place[chosen_superclass(stream, options)]) if inner else 0,
         "river": [{"name": name, "colour": colour} for name, colour in KINDS.items()],
         # Each picked image's true labels, as places in the order of arrival.
         "photos": [np.flatnonzero(labels).tolist() for labels in last.label_table[leaf]],
@@ -79,7 +82,7 @@ def _matrices(stream: Stream, methods: list[dict[str, Any] | None]) -> dict[str,
 def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
     """Return what a run answers after each task, None where it has no predictions."""
     parts: dict[str, list[Any]] = {
-        name: [None] * len(stream) for name in ("confusion", "river", "labels")
+        name: [None] * len(stream) for name in ("confusion", "river", "families", "labels")
     }
     for after in run.done:
         try:
@@ -92,6 +95,7 @@ def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
         parts["river"][after] = [
             _shares(given, place) if place < seen else None for place in _superclasses(stream)
         ]
+        parts["families"][after] = _families(given, stream)
         parts["labels"][after] = _labels(given, rows)
     return {"seed": run.seed, **parts}
 
@@ -125,6 +129,17 @@ def _shares(given: Answers, place: int) -> list[int] | None:
         return None
     kinds, above = shares_of(given, view.classes[place])
     return [round(1000 * float(share)) for share in (*kinds, above)]
+
+
+def _families(given: Answers, stream: Stream) -> list[int | None]:
+    """Return pw-JS on each superclass's images in thousandths; None where it has none yet."""
+    view, scores = given.view, pw_jaccard(given.predicted, given.view.targets)
+    means: list[int | None] = []
+    for place in _superclasses(stream):
+        seen = place < len(view.classes)
+        images = view.label_table[:, place][view.leaf] if seen else np.zeros(len(view), bool)
+        means.append(round(1000 * float(scores[images].mean())) if images.any() else None)
+    return means
 
 
 def _labels(given: Answers, rows: Ints) -> list[list[int] | None]:

@@ -15,9 +15,13 @@ from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.paper import paper_results
 from polarbear.score import catalogue
 from polarbear.score.catalogue import Better, PairScore, image_scores
+from polarbear.score.intervals import quantile
 from polarbear.score.record import BY_TASK
 from polarbear.score.relations import LEVELS
 from polarbear.score.table import ScoreTable
+
+#: Runs from which on an interval is shown: that of two is wider than most scores are.
+ENOUGH = 3
 
 
 class Offered(NamedTuple):
@@ -83,9 +87,11 @@ def _method(group: Group, offered: Iterable[Offered], look: Look) -> dict[str, A
     # Of a method in several settings, the paper's curve is beside the one it used, or none.
     paper = None if group.settings else paper_results(group.benchmark).get(group.method)
     return {
+        "id": group.name,
         "name": group.title,
         "look": asdict(look),
         "bound": is_bound(group.method),
+        "oracle": any(run.is_oracle for run in group.runs),
         "runs": group.count,
         "finished": sum(run.finished for run in group.runs),
         "orders": sorted({run.order for run in group.runs if run.order is not None}),
@@ -104,14 +110,19 @@ def _method(group: Group, offered: Iterable[Offered], look: Look) -> dict[str, A
 
 
 def _numbers(mean: Floats, std: Floats, counts: tuple[int, ...]) -> dict[str, Any]:
-    """Return a score after each task, (T,) each; of R_jk, (T, T), the lower triangle."""
+    """Return a score after each task, (T,) each; of R_jk, (T, T), the lower triangle.
+
+    ``half`` is half of the mean's 95 % interval, of so many runs that it tells something.
+    """
+    errors = np.array([quantile(n - 1) / n**0.5 if n >= ENOUGH else np.nan for n in counts])
+    half = (std.T * errors).T  # a row is a moment: it has its own number of runs
 
     def rows(values: Floats) -> list[Any]:
         if values.ndim == 1:
             return rounded(values)
         return [rounded(row[: after + 1]) for after, row in enumerate(values)]
 
-    return {"mean": rows(mean), "std": rows(std), "n": list(counts)}
+    return {"mean": rows(mean), "half": rows(half), "std": rows(std), "n": list(counts)}
 
 
 def _with_derived(run: Run, split: str) -> Run:

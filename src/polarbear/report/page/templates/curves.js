@@ -1,30 +1,6 @@
-// The questions with their bars, and the chosen score over the tasks.
+// The chosen score over the tasks.
 
 const MARGIN = { left: 44, right: 14, top: 12, bottom: 38 };
-
-function drawQuestions() {
-  const answered = DATA.questions.map(({ question, metric }) => {
-    const { short, better } = METRIC[metric];
-    return el("button", {
-      type: "button", class: "card", "aria-pressed": String(state.metric === metric),
-      "data-key": metric, onclick: () => set({ metric }),
-    }, el("b", {}, question), el("small", {}, `${short}: ${METRIC[metric].about}. ${BETTER[better]}`), bars(metric));
-  });
-  refill(byId("questions"), ...answered);
-}
-
-function bars(metric) {
-  const chosen = [...state.methods].sort((a, b) => a - b);
-  const values = chosen.map((method) => series(method, metric).mean[state.after]);
-  const longest = Math.max(1, ...values.filter(isNumber));
-  return el("span", { class: "bars" }, ...chosen.flatMap((method, i) => [
-    el("span", {}, METHODS[method].name),
-    el("span", { class: "track" }, el("i", {
-      style: `width:${(100 * Math.max(values[i] ?? 0, 0)) / longest}%;background:${colour(method)}`,
-    })),
-    el("span", { class: "value" }, fixed(values[i], 2)),
-  ]));
-}
 
 /** Round steps for an axis from low to high, about five of them. */
 function ticks(low, high) {
@@ -37,17 +13,19 @@ function ticks(low, high) {
 }
 
 function range(curves) {
-  const ends = curves.flatMap(({ mean, std }) =>
-    mean.flatMap((value, i) => (isNumber(value) ? [value - (std?.[i] ?? 0), value + (std?.[i] ?? 0)] : [])));
-  return ticks(Math.max(Math.min(0, ...ends), -1), Math.max(0.1, ...ends));
+  const means = curves.flatMap(({ mean }) => mean.filter(isNumber));
+  const ends = curves.flatMap(({ mean, half }) => mean.map((value, i) => (isNumber(value) ? value + (half?.[i] ?? 0) : 0)));
+  // An interval may reach beyond what a score can be; the axis does not.
+  return ticks(Math.min(0, ...means), Math.max(0.1, ...means, Math.min(1, Math.max(...ends, 0))));
 }
 
 /** An empty chart over the tasks: its SVG and where tasks and values lie. */
 function frame(width, height, marks, label) {
-  const inner = width - MARGIN.left - MARGIN.right;
+  const inner = Math.max(width - MARGIN.left - MARGIN.right, 40);
   const x = (task) => MARGIN.left + (TASKS > 1 ? (task / (TASKS - 1)) * inner : inner / 2);
   const [low, high] = [marks[0], marks[marks.length - 1]];
-  const y = (value) => MARGIN.top + ((high - value) / (high - low)) * (height - MARGIN.top - MARGIN.bottom);
+  const inside = (value) => Math.min(Math.max(value, low), high);
+  const y = (value) => MARGIN.top + ((high - inside(value)) / (high - low)) * (height - MARGIN.top - MARGIN.bottom);
   const every = Math.ceil(TASKS / Math.max(2, inner / 34));
   const chart = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
     marks.map((value) => [
@@ -74,8 +52,9 @@ function curve(method, course, { x, y }) {
   const point = (task, value) => `${x(task).toFixed(1)},${y(value).toFixed(1)}`;
   const parts = stretches(course.mean);
   const bands = parts.map((part) => {
-    const edge = (task, sign) => point(task, course.mean[task] + sign * (course.std[task] ?? 0));
+    const edge = (task, sign) => point(task, course.mean[task] + sign * (course.half[task] ?? 0));
     const there = part.map((task) => edge(task, 1)), back = part.map((task) => edge(task, -1)).reverse();
+    if (part.length === 1) return svg("path", { class: "whisker", d: `M${there[0]}L${back[0]}`, stroke: colour(method) });
     return svg("path", { class: "band", d: `M${[...there, ...back].join("L")}Z`, fill: colour(method) });
   });
   const line = parts.map((part) => `M${part.map((task) => point(task, course.mean[task])).join("L")}`).join("");
@@ -97,7 +76,7 @@ const showsPaper = (method) => state.paper && state.metric === "pw_jaccard" && M
 
 function drawCurves() {
   const box = byId("curve-chart");
-  const chosen = [...state.methods].sort((a, b) => a - b);
+  const chosen = shownMethods();
   const courses = chosen.map((method) => series(method, state.metric));
   const papers = chosen.filter(showsPaper);
   const width = box.clientWidth;
@@ -139,7 +118,7 @@ function curveTip(chosen, courses, papers, task) {
   const rows = chosen.map((method, i) => ({ method, course: courses[i] }))
     .sort((a, b) => (b.course.mean[task] ?? -9) - (a.course.mean[task] ?? -9))
     .map(({ method, course }) => el("tr", {},
-      el("td", {}, methodMark(method)), el("td", {}, METHODS[method].name), el("td", {}, withSpread(course, task)),
+      el("td", {}, methodMark(method)), el("td", {}, METHODS[method].name), el("td", {}, withInterval(course, task)),
       papers.includes(method) ? el("td", {}, `paper ${fixed(METHODS[method].paper[task], 2)}`) : null));
   return [el("b", {}, `${METRIC[state.metric].short} after task ${task}`), el("table", {}, ...rows)];
 }
@@ -149,9 +128,10 @@ function describeCurves(chosen, courses) {
   byId("metric-about").replaceChildren(`${about[0].toUpperCase()}${about.slice(1)}. ${BETTER[better]}`);
   const most = courses.map((course) => Math.max(0, ...course.n));
   const single = most.every((count) => count <= 1);
-  const counts = new Set(most).size === 1 ? `${plural(most[0], "run")} per method`
-    : `runs: ${chosen.map((method, i) => `${METHODS[method].name} ${most[i]}`).join(", ")}`;
+  const named = (count) => chosen.filter((_, i) => most[i] === count).map((method) => METHODS[method].name).join(", ");
+  const counts = new Set(most).size === 1 ? `n = ${most[0]} runs per method`
+    : [...new Set(most)].sort((a, b) => b - a).map((count) => `n = ${count}: ${named(count)}`).join("; ");
   byId("curve-foot").replaceChildren(
-    single ? "One run per method at most, so there is no spread to show."
-      : `Bands: mean ± one standard deviation over runs (class orders and seeds); ${counts}.`);
+    single ? "One run per method at most, so there is no interval to show."
+      : `Bands: mean ± 95 % interval over runs (class orders and seeds), where there are at least three; ${counts}.`);
 }

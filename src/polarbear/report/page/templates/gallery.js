@@ -47,7 +47,7 @@ function photoCard(photo) {
   const truth = truthOf(photo, state.after);
   return el("article", { class: "photo", "data-photo": photo },
     picture(photo),
-    el("div", {}, el("h4", {}, truth.length ? "It is" : "Its classes have not arrived yet"),
+    el("div", {}, el("h3", {}, truth.length ? "It is" : "Its classes have not arrived yet"),
       el("div", { class: "labels" }, ...truth.map((place) => el("span", { class: "label" }, ANSWERS.classes[place].name)))),
     answer(state.left, photo, truth), answer(state.right, photo, truth));
 }
@@ -67,7 +67,7 @@ function picture(photo) {
 function answer(method, photo, truth) {
   const predicted = labelsOf(method, state.after, photo);
   return el("div", { class: "answer", "data-method": METHODS[method].name },
-    el("h4", {}, `${METHODS[method].name} predicts`),
+    el("h3", {}, `${METHODS[method].name} predicts`),
     el("div", { class: "labels" }, ...answerLabels(predicted, truth)), strip(method, photo));
 }
 

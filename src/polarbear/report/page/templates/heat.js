@@ -16,7 +16,7 @@ function heatPanel(method) {
 }
 
 function heatMap(method, table, width) {
-  const left = 34, top = 6, size = Math.min(width - left - 4, 470) / TASKS;
+  const left = 34, top = 6, size = Math.max(Math.min(width - left - 4, 470), 60) / TASKS;
   const height = top + size * TASKS + 36;
   const cells = table.mean.flatMap((row, after) => row.map((value, task) => heatCell(value, after, task, left, top, size)));
   const every = Math.ceil(16 / size);
@@ -57,7 +57,7 @@ function heatCell(value, after, task, left, top, size) {
 function heatTip(event, method, table) {
   const { after, task } = event.target.dataset;
   if (after === undefined) return hideTip();
-  const spread = isNumber(table.std[after][task]) ? ` ± ${number(table.std[after][task])}` : "";
+  const spread = isNumber(table.half[after][task]) ? ` ± ${number(table.half[after][task])}` : "";
   showTip(event, el("b", {}, METHODS[method].name), el("br"),
     `after task ${after}, on the images of task ${task}: `, el("b", {}, number(table.mean[after][task]) + spread),
     ` (${plural(table.n[after], "run")})`);

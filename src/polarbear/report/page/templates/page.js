@@ -4,17 +4,13 @@ function setUpLead() {
   const unfinished = DATA.runs - METHODS.reduce((sum, method) => sum + method.finished, 0);
   const split = DATA.split === "test" ? "test images" : "post-task validation images";
   byId("lead").replaceChildren(
-    `${plural(METHODS.length, "method")}, ${plural(DATA.runs, "run")}, ${plural(TASKS, "task")}; scores on ${split}.` +
+    `${DATA.benchmark}: ${plural(METHODS.length, "method")}, ${plural(DATA.runs, "run")}, ${plural(TASKS, "task")}; scores on ${split}.` +
     (unfinished ? ` ${plural(unfinished, "run")} unfinished: shown as far as they are.` : ""));
   document.querySelectorAll(".after").forEach((node) => view(["after"], () => node.replaceChildren(`after task ${state.after}`)));
 }
 
 function setUpMethods() {
-  // The chips stand above the questions and, as its legend, above the chart.
-  const places = document.querySelectorAll(".chips");
-  view(["methods"], () => places.forEach((place) => {
-    refill(place, ...METHODS.map(chip));
-  }));
+  view(["methods"], () => refill(byId("methods"), ...METHODS.map(chip)));
   byId("all-methods").addEventListener("click", () => set({ methods: new Set(METHODS.keys()) }));
   byId("no-methods").addEventListener("click", () => set({ methods: new Set() }));
 }
@@ -64,7 +60,7 @@ function moveTask(step) {
 function setUpPair() {
   const names = METHODS.map((method, i) => [String(i), method.name]);
   for (const side of ["left", "right"]) {
-    options(byId(side), names, String(state[side]));
+    view([side], () => options(byId(side), names, String(state[side])));
     byId(side).addEventListener("change", (event) => set({ [side]: Number(event.target.value) }));
   }
 }
@@ -75,11 +71,11 @@ function setUpMetric() {
   byId("metric").replaceChildren(...[...parts].map(([label, metrics]) => el("optgroup", { label },
     ...metrics.map(({ id, title }) => el("option", { value: id }, title)))));
   byId("metric").addEventListener("change", (event) => set({ metric: event.target.value }));
-  options(byId("on-task"), Array.from({ length: TASKS }, (_, task) => [String(task), `task ${task}`]), "0");
+  view(["onTask"], () => options(byId("on-task"), Array.from({ length: TASKS }, (_, task) => [String(task), `task ${task}`]), String(state.onTask)));
   byId("on-task").addEventListener("change", (event) => set({ onTask: Number(event.target.value) }));
-  byId("paper").checked = state.paper;
   byId("paper").addEventListener("change", (event) => set({ paper: event.target.checked }));
-  view(["metric"], () => {
+  view(["metric", "paper"], () => {
+    byId("paper").checked = state.paper;
     byId("metric").value = state.metric;
     byId("on-task-label").hidden = !state.metric.endsWith("@k");
     byId("paper-label").hidden = state.metric !== "pw_jaccard" || !METHODS.some((method) => method.paper);
@@ -105,37 +101,48 @@ function setUpTheme() {
 function setUpAnswers() {
   if (!ANSWERS.missing) {
     setUpConfusion();
-    if (ANSWERS.superclasses.length) setUpRiver();
-    else byId("river-part").replaceChildren(notice("This benchmark has no superclasses."));
+    if (ANSWERS.superclasses.length) {
+      setUpRiver();
+      setUpFamilies();
+    } else {
+      for (const part of ["river", "families"]) byId(`${part}-part`).replaceChildren(notice("This benchmark has no superclasses."));
+    }
     setUpGallery();
     return;
   }
-  for (const part of ["confusion", "river", "gallery"]) {
+  for (const part of ["families", "confusion", "river", "gallery"]) {
     byId(`${part}-part`).replaceChildren(notice(`This part needs the predictions of a run and its data: ${ANSWERS.missing}.`));
   }
 }
 
+/** Draw again where the page has another width, and for the first time where it had none. */
 function redrawOnResize() {
-  let width = document.body.clientWidth;
-  addEventListener("resize", () => {
-    if (document.body.clientWidth === width) return;
-    width = document.body.clientWidth;
-    set({ width });
-  });
+  const box = byId("curve-chart");
+  let width = box.clientWidth;
+  new ResizeObserver(() => {
+    if (box.clientWidth === width) return;
+    width = box.clientWidth;
+    // Not at once: drawing changes heights, which is not for now to observe.
+    requestAnimationFrame(() => set({ width }));
+  }).observe(box);
 }
 
+setUpAddress();
 setUpLead();
 setUpMethods();
 setUpTask();
 setUpPair();
 setUpMetric();
-view(["methods", "metric", "after"], drawQuestions);
 view(["methods", "metric", "onTask", "paper", "after"], drawCurves);
 view(["methods", "metric", "after"], drawResults);
 view(["methods", "metric", "onTask", "after"], drawByTask);
+view(["methods", "metric", "after"], drawQuestions);
+setUpLevels();
 view(["left", "right", "after", "heatMetric"], drawHeat);
 setUpAnswers();
 drawRuns();
+setUpScrolling();
+setUpLinks();
 redrawOnResize();
 addEventListener("scroll", hideTip, { passive: true });
 addEventListener("pointerdown", hideTip, { capture: true });

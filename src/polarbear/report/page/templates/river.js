@@ -91,7 +91,7 @@ function labelBar(place, predicted, due) {
 function setUpRiver() {
   byId("river-about").replaceChildren(
     "All test images of one superclass, by how they are labelled: each image counts once, a label from elsewhere or a wrong sibling outweighing what is right. +1: a subclass of it arrives. " + ofOneOrder());
-  options(byId("superclass"), ANSWERS.superclasses.map((place, i) => [String(i), ANSWERS.classes[place].name]), "0");
+  view(["superclass"], () => options(byId("superclass"), ANSWERS.superclasses.map((place, i) => [String(i), ANSWERS.classes[place].name]), String(state.superclass)));
   byId("superclass").addEventListener("change", (event) => set({ superclass: Number(event.target.value) }));
   view(["after", "left", "right", "superclass"], drawRiver);
 }

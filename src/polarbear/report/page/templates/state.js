@@ -24,10 +24,10 @@ const state = {
   onTask: 0,
   paper: DATA.paper ?? false,
   after: DATA.last,
-  left: 0,
-  right: METHODS.length - 1,
+  left: DATA.pair[0],
+  right: DATA.pair[1],
   heatMetric: "pw_jaccard",
-  superclass: 0,
+  superclass: DATA.answers.superclass ?? 0,
   arranged: "arrival",
   theme: "light",
 };
@@ -38,8 +38,12 @@ function view(parts, draw) {
   views.push({ parts: new Set([...parts, "theme", "width"]), draw });
 }
 
+/** Whether there is room to draw in: a page in a hidden frame has none until it is shown. */
+const laidOut = () => byId("curve-chart").clientWidth > 0;
+
 function set(changes) {
   Object.assign(state, changes);
+  if (!laidOut()) return;
   for (const { parts, draw } of views) {
     if (Object.keys(changes).some((part) => parts.has(part))) draw();
   }
@@ -84,20 +88,35 @@ const fixed = (value, places) => (isNumber(value) ? value.toFixed(places).replac
 const number = (value) => fixed(value, 3);
 const percent = (share) => `${Math.round(100 * share)} %`;
 
-/** "0.412 ± 0.020 (10 runs)"; a single run has no spread. */
-function withSpread(series, after) {
+/** "0.412 ± 0.020 (10 runs)"; a single run has no interval. */
+function withInterval(series, after) {
   if (!isNumber(series.mean[after])) return "–";
-  const spread = isNumber(series.std[after]) ? ` ± ${number(series.std[after])}` : "";
+  const spread = isNumber(series.half[after]) ? ` ± ${number(series.half[after])}` : "";
   return `${number(series.mean[after])}${spread} (${plural(series.n[after], "run")})`;
 }
 
-/** A method's course of a score over the tasks: mean, std and number of runs after each. */
+/** "0–4, 7": numbers in few words. */
+function spans(numbers) {
+  const parts = [];
+  for (const one of numbers) {
+    if (parts.length && one === parts.at(-1)[1] + 1) parts.at(-1)[1] = one;
+    else parts.push([one, one]);
+  }
+  return parts.map(([first, last]) => (first === last ? `${first}` : last === first + 1 ? `${first}, ${last}` : `${first}–${last}`)).join(", ") || "–";
+}
+
+/** Whether a method takes part in comparisons: bounds and oracles do not. */
+const compared = (method) => !METHODS[method].bound && !METHODS[method].oracle;
+/** The methods that are switched on, as the report lists them. */
+const shownMethods = () => [...state.methods].sort((a, b) => a - b);
+
+/** A method's course of a score over the tasks: mean, interval and number of runs after each. */
 function series(method, metric) {
   const [name, kind] = metric.split("@");
   if (kind !== "k") return METHODS[method].scores[metric];
   const table = METHODS[method].by_task[name];
   const column = (rows) => rows.map((row) => (row.length > state.onTask ? row[state.onTask] : null));
-  return { mean: column(table.mean), std: column(table.std), n: table.n };
+  return { mean: column(table.mean), half: column(table.half), std: column(table.std), n: table.n };
 }
 
 function metricTitle(metric = state.metric) {
@@ -125,10 +144,11 @@ function heatRgb(share) {
 
 const heatColour = (share) => `rgb(${heatRgb(share).join(" ")})`;
 
-/** Black or white, whichever can be read on the heat colour. */
+/** Black or white, whichever stands out more from the heat colour. */
 function heatInk(share) {
-  const [r, g, b] = heatRgb(share);
-  return 0.3 * r + 0.59 * g + 0.11 * b > 140 ? "#111" : "#fff";
+  const [r, g, b] = heatRgb(share).map((part) => (part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  const light = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  return 1.05 / (light + 0.05) > (light + 0.05) / 0.05 ? "#fff" : "#000";
 }
 
 // ---- the tooltip -------------------------------------------------------------------------

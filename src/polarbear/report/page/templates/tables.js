@@ -11,12 +11,23 @@ function drawResults() {
       "aria-sort": sortedBy === metric ? "other" : null,
     }, headButton(METRIC[metric].short, metric), el("small", { "aria-hidden": "true" }, { high: " ↑", low: " ↓", one: " →1" }[METRIC[metric].better]))));
   const rows = chosen.map((method) => el("tr", {},
-    el("th", { scope: "row" }, METHODS[method].name, METHODS[method].bound ? el("small", { class: "soft" }, " bound") : null),
-    el("td", {}, runsAfter(method)),
+    methodHead(method), el("td", { class: "runs" }, runsAfter(method), el("small", {}, ofWhat(method))),
     ...DATA.headline.map((metric) => scoreCell(series(method, metric), state.after, {
       best: best[metric].has(method), chosen: metric === state.metric,
     }))));
   refill(byId("results"), el("thead", {}, head), el("tbody", {}, ...rows));
+}
+
+function methodHead(method) {
+  const { name, bound, oracle } = METHODS[method];
+  const tag = bound ? " bound" : oracle ? " oracle" : null;
+  return el("th", { scope: "row" }, el("span", { class: "name" }, methodMark(method), el("span", {}, name, tag ? el("small", { class: "soft" }, tag) : null)));
+}
+
+/** "5 orders, 2 seeds": what the runs differ in. */
+function ofWhat(method) {
+  const { orders, seeds } = METHODS[method];
+  return [[orders, "order"], [seeds, "seed"]].filter(([numbers]) => numbers.length).map(([numbers, word]) => plural(numbers.length, word)).join(", ");
 }
 
 function runsAfter(method) {
@@ -33,7 +44,7 @@ function headButton(text, metric) {
 }
 
 function sortedMethods() {
-  const chosen = [...state.methods].sort((a, b) => a - b);
+  const chosen = shownMethods();
   if (sortedBy === null) return chosen;
   const rank = (method) => {
     const value = series(method, sortedBy).mean[state.after];
@@ -44,7 +55,7 @@ function sortedMethods() {
 
 /** The best method and those less than its standard deviation away; bounds are not compared. */
 function bestWithinNoise(metric, methods, after) {
-  const there = methods.filter((method) => !METHODS[method].bound)
+  const there = methods.filter(compared)
     .map((method) => ({ method, course: series(method, metric) }))
     .filter(({ course }) => isNumber(course.mean[after]))
     .map(({ method, course }) => ({ method, bad: badness(metric, course.mean[after]), noise: course.std[after] ?? 0 }));
@@ -54,12 +65,12 @@ function bestWithinNoise(metric, methods, after) {
 
 function scoreCell(course, after, { best = false, chosen = false }) {
   const classes = [best && "best", chosen && "chosen"].filter(Boolean).join(" ");
-  const spread = isNumber(course.std[after]) ? el("small", {}, ` (${number(course.std[after])})`) : null;
-  return el("td", { class: classes || null }, number(course.mean[after]), spread);
+  const spread = isNumber(course.half[after]) ? el("small", {}, `± ${number(course.half[after])}`) : null;
+  return el("td", { class: classes || null }, number(course.mean[after]), " ", spread);
 }
 
 function drawByTask() {
-  const chosen = [...state.methods].sort((a, b) => a - b);
+  const chosen = shownMethods();
   const head = el("tr", {}, el("th", { scope: "col" }, "After task"),
     ...chosen.map((method) => el("th", { scope: "col" }, METHODS[method].name, el("br"), el("small", {}, plural(METHODS[method].runs, "run")))));
   const rows = Array.from({ length: TASKS }, (_, task) => {
@@ -71,11 +82,32 @@ function drawByTask() {
 }
 
 function drawRuns() {
-  const listed = (numbers) => (numbers.length ? numbers.join(", ") : "–");
   const rows = METHODS.map((method) => el("tr", {},
     el("th", { scope: "row" }, method.name), el("td", {}, String(method.runs)),
-    el("td", {}, String(method.finished)), el("td", {}, listed(method.orders)), el("td", {}, listed(method.seeds))));
+    el("td", {}, String(method.finished)), el("td", {}, spans(method.orders)), el("td", {}, spans(method.seeds))));
   byId("runs").replaceChildren(
     el("thead", {}, el("tr", {}, ...["Method", "Runs", "Finished", "Class orders", "Seeds"].map((text) => el("th", { scope: "col" }, text)))),
     el("tbody", {}, ...rows));
+}
+
+/** Tables wider than their box say so, and how many columns are out of sight to the right. */
+function setUpScrolling() {
+  const boxes = [...document.querySelectorAll(".scroll")].map((scroll) => {
+    const hint = el("p", { class: "hint", "aria-hidden": "true" });
+    const box = el("div", { class: "scroll-box" });
+    scroll.replaceWith(box);
+    box.append(hint, scroll);
+    return { box, scroll, hint };
+  });
+  const update = ({ box, scroll, hint }) => {
+    const end = scroll.getBoundingClientRect().right;
+    const beyond = [...scroll.querySelectorAll("thead th")].filter((cell) => cell.getBoundingClientRect().right > end + 2).length;
+    box.classList.toggle("more", beyond > 0);
+    box.classList.toggle("less", scroll.scrollLeft > 2);
+    hint.textContent = beyond > 0 ? `scroll for ${plural(beyond, "more column")} →` : scroll.scrollLeft > 2 ? "← scroll back" : "";
+    hint.hidden = scroll.scrollWidth <= scroll.clientWidth + 1;
+  };
+  boxes.forEach((one) => one.scroll.addEventListener("scroll", () => update(one), { passive: true }));
+  document.querySelectorAll("details").forEach((details) => details.addEventListener("toggle", () => boxes.forEach(update)));
+  view(["methods", "metric", "onTask", "after"], () => boxes.forEach(update));
 }
