@@ -28,6 +28,7 @@ from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.launch.runner import resume, run
 from polarbear.launch.snapshot import take_snapshot
 from polarbear.methods.er import ER
+from polarbear.methods.registry import resolve
 from polarbear.runs.folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -233,6 +234,36 @@ def test_a_phase_trains_its_own_weights_on_its_own_images() -> None:
         ("correct", 0.01),
     ]
     assert all(p.requires_grad for p in trainer.learner.model.parameters())
+
+
+class PartHeldOut(Refit):
+    """Refit that holds out a part of what memory has of each class."""
+
+    held_out = 0.3
+
+
+@pytest.mark.parametrize(("stored", "held"), [(10, 3), (9, 2), (2, 1)])
+def test_a_part_of_memory_is_held_out_and_as_many_images_of_new_classes(
+    stored: int, held: int
+) -> None:
+    settings = tiny("test_phases:PartHeldOut", tasks=2, memory_per_class=stored)
+    trainer, notes = trainer_for(settings)
+    finish(trainer)
+    images = {r.phase: r.images for r in notes.epochs if r.task == 1}
+    assert images["correct"] == held * len(trainer.stream[1].seen)
+    task_and_memory = len(trainer.stream[1].train) + stored * len(trainer.stream[0].seen)
+    assert images[""] == task_and_memory - images["correct"]
+
+
+class HoldsOutOneAndAHalf(Refit):
+    """Refit with a number of images that is neither whole nor a part."""
+
+    held_out = 1.5
+
+
+def test_a_number_of_images_held_out_is_whole_or_a_part() -> None:
+    with pytest.raises(PolarbearError, match=r"held_out must be a whole number.*not 1.5"):
+        resolve("test_phases:HoldsOutOneAndAHalf")
 
 
 def test_a_later_phase_ends_with_its_last_weights_and_leaves_the_frozen_frozen() -> None:

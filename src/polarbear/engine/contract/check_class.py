@@ -44,6 +44,12 @@ def _check_methods(method: type[Method]) -> Iterator[Finding]:
             f"held_out = {method.held_out!r} keeps images of the task and of memory out of the "
             "main phase, which has both with replay = 'mixed' alone"
         )
+    held_out: Any = method.held_out
+    if isinstance(held_out, int | float) and not (0 <= held_out < 1 or held_out == int(held_out)):
+        yield error(
+            f"held_out must be a whole number of images per class, or a part of those that memory "
+            f"has of a class, such as 0.1, not {held_out!r}"
+        )
     views: Any = method.views
     if isinstance(views, int) and (views < 1 or isinstance(views, bool)):
         yield error(f"views must be at least 1, and 2 for two views of each image, not {views!r}")
@@ -69,7 +75,7 @@ def _check_words(method: type[Method]) -> Iterator[Finding]:
             continue  # an object's own, as its options may decide
         if allowed and value not in allowed:
             yield error(str(unknown_name(name, value, allowed)))
-        if not allowed and not isinstance(value, kind):
+        if not allowed and not isinstance(value, (int, float) if kind is float else kind):
             yield error(f"{name} must be {kind.__name__}, not {value!r}")
 
 

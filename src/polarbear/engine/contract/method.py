@@ -35,7 +35,8 @@ class Method(nn.Module):
     - ``joint``: all classes in one task.
     - ``views``: how often a step's images are varied; with 2, ``batch.views`` holds two tensors of
       the same images, the first of which is ``batch.images``.
-    - ``held_out``: images per class, of the task and of memory, kept for a phase of their own.
+    - ``held_out``: images per class, of the task and of memory, kept for a phase of their own; a
+      number below 1 is the part of what memory has of a class, and at least one image.
     - ``oracle``: it is told what a learner is not, such as the hierarchy; reports say so.
 
     ``teacher`` is a frozen copy of the model as it was before the current task, in evaluation
@@ -58,7 +59,7 @@ class Method(nn.Module):
     joint: ClassVar[bool] = False
     wants_teacher: ClassVar[bool] = False
     views: ClassVar[int] = 1
-    held_out: ClassVar[int] = 0
+    held_out: ClassVar[float] = 0
     oracle: ClassVar[bool] = False
 
     @dataclass(frozen=True)

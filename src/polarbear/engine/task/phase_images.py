@@ -10,7 +10,7 @@ from polarbear.benchmark.stream import Stream, Task
 from polarbear.engine.contract.phase import Phase
 from polarbear.engine.generator import generator_for
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.replay_memory import random_choice
+from polarbear.engine.task.replay_memory import ReplayMemory, random_choice
 from polarbear.engine.task.selection import RESERVOIR
 from polarbear.engine.task.stored import tables
 from polarbear.engine.task.training_set import TaskImages, TrainingSet, training_view
@@ -63,13 +63,21 @@ def _balanced(learner: Learner, task: Task) -> TrainingSet:
     )
 
 
+def _held_out_per_class(held_out: float, memory: ReplayMemory) -> int:
+    """Return how many images of each class are held out: a number, or a part of memory's."""
+    if not len(memory) or not held_out:
+        return 0
+    of_memory = int(held_out * np.bincount(memory.classes).max())
+    return int(held_out) if held_out >= 1 else max(1, of_memory)
+
+
 def _held_out(learner: Learner, images: TaskImages, task: int) -> Ints:
     """Return the positions of what a task's training set lacks in its main phase.
 
     Of each class as many of the task's images as of memory's: in the first task, none.
     """
     memory, found = learner.memory, images.training_set
-    count = learner.method.held_out if len(memory) else 0
+    count = _held_out_per_class(learner.method.held_out, memory)
     own, chosen = len(found) - len(memory), [np.empty(0, dtype=np.intp)]
     for column in np.flatnonzero(found.targets[:own].any(axis=0)) if count else ():
         random = generator_for(learner.settings.seed, "held-out", task, int(column))
