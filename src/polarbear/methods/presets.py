@@ -22,7 +22,8 @@ def preset_values(name: str, benchmark: str, method: str) -> dict[str, Any]:
     """Return what a preset (a name, or a TOML file of your own) says for a benchmark and a method.
 
     Values outside the file's tables are for every benchmark, those in a table are for its
-    benchmark, those in a table inside that one, named after a method, for that method.
+    benchmark, those in a table inside that one, named after a method, for that method. A line
+    ``like`` takes over those of another table: of another benchmark, or of another method there.
 
     >>> preset_values("paper", "iirc-imagenet-lite", "icarl-cnn")["learning_rate"]
     0.5
@@ -43,7 +44,7 @@ def _values(name: str, tables: dict[str, Any], benchmark: str, method: str) -> d
     for layer in layers:
         values |= _outside_tables(layer)
     for layer in layers:
-        values |= layer.get(method, {})
+        values |= _of_method(layer, method)
     values.pop("like", None)
     return values
 
@@ -57,8 +58,11 @@ def settings_for(
     1.0
     """
     find(benchmark)
-    values = preset_values(preset, benchmark, method) | changes
-    return Settings.from_dict({"method": method, "benchmark": benchmark} | values)
+    values = preset_values(preset, benchmark, method)
+    if changes.get("schedule", "steps") != "steps":
+        for name in ("rate_steps", "rate_factor"):  # the preset's are for its own schedule
+            values.pop(name, None)
+    return Settings.from_dict({"method": method, "benchmark": benchmark} | values | changes)
 
 
 def _layers(tables: dict[str, Any], benchmark: str) -> list[dict[str, Any]]:
@@ -78,6 +82,21 @@ def _layers(tables: dict[str, Any], benchmark: str) -> list[dict[str, Any]]:
         if name not in tables:
             raise unknown_name("table of a preset", name, tables)
         table = tables[name]
+
+
+def _of_method(table: dict[str, Any], method: str) -> dict[str, Any]:
+    """Return a method's values in a benchmark's table, after those of the method it is like."""
+    own: dict[str, Any] = table.get(method, {})
+    if "like" not in own:
+        return own
+    other = own["like"]
+    if "like" in table.get(other, {"like": ""}):
+        raise PolarbearError(
+            f"the table of {method} is like {other!r}, which has no values of its own there: name "
+            "a method whose table has"
+        )
+    values: dict[str, Any] = table[other]
+    return values | {key: value for key, value in own.items() if key != "like"}
 
 
 def _outside_tables(values: dict[str, Any]) -> dict[str, Any]:

@@ -72,7 +72,8 @@ def departures(
     unknown = settings["options"] if usual_options is None else usual_options
     options = METHODS[name].options if name in METHODS else unknown
     asked = {"method": name, "benchmark": settings["benchmark"]}  # which need not be known here
-    usual = Settings(**asked | preset_values("paper", settings["benchmark"], name)).to_dict()
+    values = preset_values("paper", settings["benchmark"], name)
+    usual = Settings.from_dict(asked | values).to_dict()
     if usual["decision"] is None and settings.get("decision") is not None:
         usual["decision"] = OWN_RULE if settings["decision"] == OWN_RULE else USUAL
     usual |= {f"options.{key}": value for key, value in options.items()}

@@ -7,7 +7,7 @@ from dataclasses import Field, asdict, dataclass, field, fields, make_dataclass,
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Suppress, arg
@@ -23,7 +23,7 @@ from polarbear.named.registry import find
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.guards import RunError
 from polarbear.runs.result import usual_folder
-from polarbear.settings.settings import KINDS, Kind, Settings, limits
+from polarbear.settings.settings import KINDS, Kind, RateSchedule, Settings, limits
 
 if TYPE_CHECKING:
     from polarbear.engine.contract.method import Method
@@ -49,6 +49,7 @@ class Preset:
 
     benchmark: str = "iirc-cifar"
     preset: str = "paper"
+    schedule: str | None = None
 
 
 @dataclass(frozen=True)
@@ -164,10 +165,12 @@ def parse(words: Sequence[str]) -> Asked:
 def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> Asked:
     if {"--order", "--orders"} <= {word.partition("=")[0] for word in words}:
         raise PolarbearError("--order or --orders, not both: --orders 0,3,5 takes single ones too")
-    # The two flags that the others' defaults depend on come first.
+    # The flags that the others' defaults depend on come first.
     known = [word for word in words if word not in ("-h", "--help")]
     chosen, _ = tyro.cli(Preset, prog="polarbear run", args=known, return_unknown_args=True)
-    defaults = settings_for(name, chosen.benchmark, chosen.preset)
+    known_one = chosen.schedule in get_args(RateSchedule)  # any other is refused below
+    asked = {"schedule": chosen.schedule} if known_one else {}
+    defaults = settings_for(name, chosen.benchmark, chosen.preset, **asked)
     options = make_options(method, defaults.options) if method else None
     given = tyro.cli(
         _arguments(defaults, options),
