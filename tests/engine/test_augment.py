@@ -14,6 +14,7 @@ from polarbear.base.errors import DataError, UnknownNameError
 from polarbear.engine.images.preparation import find_transform
 from polarbear.engine.images.transform import (
     CIFAR,
+    CIFAR_BRIGHT,
     IMAGENET,
     SHAPES,
     ImageTransform,
@@ -75,6 +76,30 @@ def test_pad_crop_flip_is_that_of_a_slow_twin(n: int, h: int, w: int, pad: int, 
     np.testing.assert_allclose(found.numpy(), np.reshape(expected, found.shape), rtol=0, atol=1e-6)
 
 
+def test_brightness_is_that_of_a_slow_twin() -> None:
+    way, batch = CIFAR_BRIGHT, images(40)
+    jitter = way.crop.draw(40, rng(5))
+    places = zip(batch.numpy(), jitter.place.tolist(), jitter.flip.tolist(), strict=True)
+    expected, capped = [], 0
+    for image, (top, left, factor), flip in places:
+        brighter = slow_pad_crop(image, int(top), int(left), flip, 4) * factor
+        capped += int((brighter > 255).sum())
+        expected.append(slow_normalised(np.minimum(brighter, 255.0), way))
+    assert capped > 0
+    np.testing.assert_allclose(augment(batch, jitter, way).numpy(), expected, rtol=0, atol=1e-5)
+
+
+def test_brightness_is_drawn_evenly_beside_the_places_of_a_plain_crop() -> None:
+    drawn, plain = CIFAR_BRIGHT.crop.draw(4000, rng(1)), CIFAR.crop.draw(4000, rng(1))
+    assert torch.equal(drawn.place[:, :2], plain.place.float())
+    assert torch.equal(drawn.flip, plain.flip)
+    factor = drawn.place[:, 2]
+    lowest, highest = 1 - 63 / 255, 1 + 63 / 255
+    assert lowest <= factor.min() < lowest + 0.01
+    assert highest - 0.01 < factor.max() <= highest
+    assert factor.mean().item() == pytest.approx(1, abs=0.01)
+
+
 def test_padding_is_black_before_normalisation() -> None:
     white = torch.full((1, 32, 32, 3), 255, dtype=torch.uint8)
     corner = augment(white, pad_jitter(0, 0, False), CIFAR)[0, :, 0, 0]
@@ -100,7 +125,7 @@ def test_evaluation_normalises_and_no_more() -> None:
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("way", [CIFAR, LITTLE])
+@pytest.mark.parametrize("way", [CIFAR, CIFAR_BRIGHT, LITTLE])
 def test_the_result_is_float32_and_channels_last(way: ImageTransform) -> None:
     for out in (
         augment(images(4), way.crop.draw(4, rng()), way),
@@ -110,14 +135,14 @@ def test_the_result_is_float32_and_channels_last(way: ImageTransform) -> None:
         assert out.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("way", [CIFAR, LITTLE])
+@pytest.mark.parametrize("way", [CIFAR, CIFAR_BRIGHT, LITTLE])
 def test_splitting_a_batch_changes_nothing(way: ImageTransform) -> None:
     batch, jitter = images(10), way.crop.draw(10, rng())
     parts = [augment(batch[a:b], jitter[a:b], way) for a, b in [(0, 1), (1, 4), (4, 4), (4, 10)]]
     assert torch.equal(torch.cat(parts), augment(batch, jitter, way))
 
 
-@pytest.mark.parametrize("way", [CIFAR, LITTLE])
+@pytest.mark.parametrize("way", [CIFAR, CIFAR_BRIGHT, LITTLE])
 def test_images_are_left_as_they_were(way: ImageTransform) -> None:
     batch = images(4)
     augment(batch, way.crop.draw(4, rng()), way)
@@ -279,7 +304,7 @@ def test_a_first_call_in_inference_mode_does_not_spoil_training() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("way", [CIFAR, LITTLE])
+@pytest.mark.parametrize("way", [CIFAR, CIFAR_BRIGHT, LITTLE])
 def test_a_cuda_graph_holds_augmentation(way: ImageTransform) -> None:
     batch, jitter = images(8).cuda(), way.crop.draw(8, rng()).to("cuda")
     augment(batch, jitter, way)

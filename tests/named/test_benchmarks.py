@@ -188,6 +188,7 @@ def test_sizes_of_imagenets_orders(order: int) -> None:
     ("name", "sizes", "orders"),
     [
         ("cil-cifar", [50, *[5] * 10], 10),
+        ("cil-cifar-b0-5", [5] * 20, 1),
         ("cil-imagenet-full", [160, *[30] * 28], 5),
         ("cil-imagenet-lite", [160, *[30] * 9], 5),
     ],
@@ -199,6 +200,17 @@ def test_class_incremental_counterparts(name: str, sizes: list[int], orders: int
     for schedule in benchmark.orders():
         assert [len(task) for task in schedule.tasks] == sizes
         assert set(schedule.classes) <= set(benchmark.hierarchy().names)
+
+
+def test_tasks_of_five_come_in_the_order_of_the_literature() -> None:
+    stream = nominal("cil-cifar-b0-5")
+    numbers = np.random.RandomState(1993).permutation(100)
+    names = sorted(find("cil-cifar").hierarchy().leaves)  # CIFAR-100 numbers them by the alphabet
+    assert stream.schedule.classes == tuple(names[number] for number in numbers)
+    assert numbers[:5].tolist() == [68, 56, 78, 8, 23]
+    assert [len(task.train) for task in stream] == [2500] * 20
+    assert [len(task.valid) for task in stream] == [0] * 20
+    assert len(stream.test(after=19)) == 10_000
 
 
 @pytest.mark.parametrize("name", [benchmark.name for benchmark in benchmarks()])
@@ -278,12 +290,12 @@ def test_the_papers_shuffle_is_an_option() -> None:
         (
             {"name": "cifar100"},
             UnknownNameError,
-            "data set.*benchmarks: iirc-cifar, cil-cifar, iirc-cifar-v2$",
+            "data set.*benchmarks: iirc-cifar, cil-cifar, cil-cifar-b0-5, iirc-cifar-v2$",
         ),
         (
             {"name": "CIFAR-100"},
             UnknownNameError,
-            "data set.*benchmarks: iirc-cifar, cil-cifar, iirc-cifar-v2$",
+            "data set.*benchmarks: iirc-cifar, cil-cifar, cil-cifar-b0-5, iirc-cifar-v2$",
         ),
         ({"name": "imagenet"}, UnknownNameError, "is a data set.* iirc-imagenet-lite, iirc-imag"),
         (

@@ -49,9 +49,9 @@ class Benchmark:
     every leaf has the same number, so that counts can be told without the data. Rows of leaves in
     ``ignore`` are in the data but not in the benchmark. ``reference_sequence`` lists the leaves as
     ``iirc==1.0.1`` goes through them, where that decides the order of rows. ``preparation`` names
-    how the engine augments and normalises the images: cifar, imagenet, plain or the dotted path of
-    one of your own; ``colours``, where given, are the mean and deviation it normalises by instead.
-    ``folder`` is where :func:`find` read one of your own.
+    how the engine augments and normalises the images: cifar, cifar-bright, imagenet, plain or the
+    dotted path of one of your own; ``colours``, where given, are the mean and deviation it
+    normalises by instead. ``folder`` is where :func:`find` read one of your own.
     """
 
     name: str
@@ -265,6 +265,10 @@ def _cil_sequence(hierarchy: Hierarchy) -> tuple[str, ...]:
     return tuple(name for i in range(72) for name in sorted(hierarchy.names)[i::72])
 
 
+def _flat_cifar() -> Hierarchy:
+    return Hierarchy.flat(sorted(_hierarchy("iirc-cifar.toml").leaves))
+
+
 def _cifar(name: str, summary: str, hierarchy: Callable[[], Hierarchy]) -> Benchmark:
     return Benchmark(
         name,
@@ -312,10 +316,12 @@ _FIRST = (
     ),
     _imagenet("iirc-imagenet-lite", "a third of IIRC-ImageNet, for quick experiments", True),
     _imagenet("iirc-imagenet-full", "ImageNet with 85 superclasses", True),
-    _cifar(
-        "cil-cifar",
-        "CIFAR-100, class-incremental: no superclasses",
-        lambda: Hierarchy.flat(sorted(_hierarchy("iirc-cifar.toml").leaves)),
+    _cifar("cil-cifar", "CIFAR-100, class-incremental: no superclasses", _flat_cifar),
+    # The literature's: no image is kept for validation.
+    replace(
+        _cifar("cil-cifar-b0-5", "CIFAR-100 in 20 tasks of 5, as most compare on", _flat_cifar),
+        rule=SplitRule(valid=0, post_valid=0),
+        preparation="cifar-bright",
     ),
     _imagenet("cil-imagenet-lite", "ImageNet, class-incremental, 430 of its classes", False),
     _imagenet("cil-imagenet-full", "ImageNet, class-incremental: no superclasses", False),

@@ -84,8 +84,8 @@ class Settings:
     network: str = field(default="resnet32", metadata=decides("result"))
     """Name of a network, or the dotted path of a factory of your own."""
     preparation: str | None = field(default=None, metadata=decides("result"))
-    """Augmentation and normalisation: cifar, imagenet, plain or package.module:thing (an
-    ImageTransform, or a function that returns one); None takes the benchmark's."""
+    """Augmentation and normalisation: cifar, cifar-bright, imagenet, plain or package.module:thing
+    (an ImageTransform, or a function that returns one); None takes the benchmark's."""
     preparation_options: dict[str, Any] = field(default_factory=dict, metadata=decides("result"))
     """What a preparation of your own is called with, where it is a function: its arguments."""
     memory_per_class: int | None = field(default=20, metadata=decides("result", 1, 10**9, "memory"))

@@ -105,6 +105,28 @@ class PadCrop:
 
 
 @dataclass(frozen=True)
+class BrightPadCrop(PadCrop):
+    """As PadCrop, then every image is made brighter or darker by a factor 1 ± ``brightness``.
+
+    The factor is drawn evenly, as torchvision's ColorJitter draws it; pixels end at 255.
+    """
+
+    brightness: float = 63 / 255
+
+    def draw(self, n: int, random: np.random.Generator) -> Jitter:
+        """Draw for n images: top, left and the factor."""
+        plain = super().draw(n, random)
+        factor = random.uniform(1 - self.brightness, 1 + self.brightness, (n, 1))
+        place = torch.cat([plain.place.to(torch.float32), torch.from_numpy(factor).float()], dim=1)
+        return Jitter(place, plain.flip)
+
+    def cut(self, images: Tensor, jitter: Jitter) -> Tensor:
+        """Return pixels (n, h, w, 3), float, of images (n, h, w, 3)."""
+        plain = super().cut(images, Jitter(jitter.place[:, :2].long(), jitter.flip))
+        return (plain * jitter.place[:, 2, None, None, None]).clamp(max=255)
+
+
+@dataclass(frozen=True)
 class ResizedCrop:
     """Cut out a random box, bring it to ``side`` × ``side``, mirror every other image.
 
@@ -192,10 +214,12 @@ class ImageTransform:
 
 
 CIFAR = ImageTransform((0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023))
+# As PyCIL and much of the class-incremental literature prepare CIFAR-100.
+CIFAR_BRIGHT = ImageTransform((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761), BrightPadCrop())
 IMAGENET = ImageTransform((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), ResizedCrop())
 SHAPES = ImageTransform((0.5, 0.5, 0.5), (0.36, 0.36, 0.36))
 TRANSFORMS: Mapping[str, ImageTransform] = MappingProxyType(
-    {"cifar": CIFAR, "imagenet": IMAGENET, "plain": SHAPES}
+    {"cifar": CIFAR, "cifar-bright": CIFAR_BRIGHT, "imagenet": IMAGENET, "plain": SHAPES}
 )
 
 
