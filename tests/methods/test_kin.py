@@ -17,9 +17,9 @@ from polarbear.methods.kin import (
     closure,
     expected_gains,
     log_shares,
-    soft_cross_entropy,
     softmax_with_holes,
 )
+from polarbear.methods.softmax import soft_cross_entropy
 from polarbear.runs.folder import RunFolder
 from polarbear.score.metrics import pw_jaccard
 from tiny_learner import at_task, batch_for

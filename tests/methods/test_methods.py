@@ -34,6 +34,9 @@ TABLE = {
 TABLE["icarl-norm"] = TABLE["icarl-cnn"] | {"head": "cosine"}
 TABLE["lucir"] = TABLE["icarl-norm"]
 TABLE["kin"] = TABLE["icarl-norm"] | {"inclusive": False}
+TABLE["icarl-nme"] = TABLE["icarl-cnn"]
+TABLE["replay"] = {"replay": "mixed", "keep": "last", "selection": "herding"}
+TABLE["wa"] = TABLE["bic"] = TABLE["replay"] | {"wants_teacher": True}
 PLAIN = {
     "head": "linear",
     "keep": "best",

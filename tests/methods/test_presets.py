@@ -9,6 +9,7 @@ from polarbear.methods.presets import preset_names, preset_values, settings_for
 from polarbear.named.registry import benchmarks
 
 CIFAR = ("iirc-cifar", "cil-cifar")
+SOFTMAX = ("replay", "wa", "bic")  # their literature's rates, not the paper's
 IMAGENET = tuple(f"{kind}-imagenet-{size}" for kind in ("iirc", "cil") for size in ("full", "lite"))
 
 
@@ -28,7 +29,7 @@ def papers(benchmark: str, method: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("benchmark", [*CIFAR, *IMAGENET])
-@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"kin"}))
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"kin", "icarl-nme", *SOFTMAX}))
 def test_the_papers_values(benchmark: str, method: str) -> None:
     second = [f"{benchmark}-v2"] if benchmark.startswith("iirc") else []
     for name in (benchmark, f"{benchmark}-v1", *second):
@@ -55,6 +56,28 @@ def test_kin_has_a_recipe_of_its_own_on_cifar() -> None:
         assert (settings.schedule, settings.memory_per_class) == ("cosine", 20)
 
 
+@pytest.mark.parametrize("method", SOFTMAX)
+def test_softmax_methods_have_the_rates_of_their_literature_on_cifar(method: str) -> None:
+    for benchmark in ("iirc-cifar", "cil-cifar", "cil-cifar-b0-5"):
+        settings = settings_for(method, benchmark)
+        assert (settings.learning_rate, settings.weight_decay) == (0.1, 2e-4)
+        assert (settings.schedule, settings.rate_factor) == ("steps", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("method", "epochs", "falls"),
+    [("wa", 170, [60, 100, 140]), ("replay", 70, [30, 50]), ("icarl-nme", 70, [49, 63])],
+)
+def test_tasks_of_five_have_the_literatures_recipe(
+    method: str, epochs: int, falls: list[int]
+) -> None:
+    settings = settings_for(method, "cil-cifar-b0-5")
+    assert settings.epochs_of(0) == (70 if method == "icarl-nme" else 200)
+    assert settings.epochs_of(1) == epochs
+    assert [round(part * epochs) for part in settings.rate_steps] == falls
+    assert (settings.memory_total, settings.batch_size, settings.momentum) == (2000, 128, 0.9)
+
+
 def test_every_benchmark_has_its_values_in_the_papers_preset() -> None:
     for benchmark in benchmarks():
         assert preset_values("paper", benchmark.id, "er"), benchmark.id
@@ -70,6 +93,13 @@ def test_the_embedded_benchmark_trains_a_small_network(method: str) -> None:
 def test_changes_of_ones_own_come_last() -> None:
     settings = settings_for("icarl-cnn", "iirc-imagenet-lite", learning_rate=0.2, order=3)
     assert (settings.learning_rate, settings.order, settings.network) == (0.2, 3, "resnet50")
+
+
+def test_another_schedule_leaves_the_steps_of_the_presets_behind() -> None:
+    settings = settings_for("icarl-nme", "iirc-cifar", schedule="cosine")
+    assert (settings.rate_steps, settings.rate_factor) == ((0.5, 0.75), 0.1)
+    with pytest.raises(PolarbearError, match="rate_steps and rate_factor are for the schedule"):
+        settings_for("icarl-nme", "iirc-cifar", schedule="cosine", rate_steps=(0.2,))
 
 
 def test_an_unknown_change_is_refused() -> None:
@@ -132,6 +162,10 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         learning_rate = 0.25
         options = { margin = 0.3 }
 
+        [iirc-cifar.icarl-cnn]
+        like = "lucir"
+        batch_size = 24
+
         [cil-cifar]
         like = "iirc-cifar"
         batch_size = 32
@@ -146,6 +180,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         return s.epochs, s.batch_size, s.learning_rate, s.options
 
     assert values("er", "iirc-cifar") == (9, 16, 0.5, {})
+    assert values("icarl-cnn", "iirc-cifar") == (9, 24, 0.25, {"margin": 0.3})
     assert values("lucir", "iirc-cifar") == (9, 16, 0.25, {"margin": 0.3})
     assert values("lucir", "cil-cifar") == (9, 32, 0.25, {"margin": 0.3})
     assert values("my.module:Method", "cil-cifar") == (2, 32, 0.5, {})
@@ -158,7 +193,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("[iirc-cifar]\nepoch = 3", "unknown setting 'epoch': did you mean 'epochs'"),
         ("epoch = 3", "unknown setting 'epoch': did you mean 'epochs'"),
         ("[iirc-cifar.er]\nepoch = 3", "unknown setting 'epoch': did you mean 'epochs'"),
-        ("[iirc-cifar.icarl]\nepochs = 3", "unknown method in .*'icarl': did you mean 'icarl-cnn'"),
+        ("[iirc-cifar.icarl]\nepochs = 3", "unknown method in .*'icarl': did you mean 'icarl-nme'"),
         ("[iirc-cifar.options]\nmargin = 3", "unknown method in .*iirc-cifar 'options'"),
         (
             "[iirc-cifra]\nepochs = 3",
@@ -167,6 +202,14 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         (
             '[iirc-cifar]\nlike = "iirc-cifra"',
             "unknown table of a preset 'iirc-cifra': did you mean",
+        ),
+        (
+            '[iirc-cifar.er]\nlike = "lucir"',
+            "the table of er is like 'lucir', which has no values of its own there",
+        ),
+        (
+            '[iirc-cifar.er]\nlike = "er"',
+            "the table of er is like 'er', which has no values of its own there",
         ),
         ("[iirc-cifar]\nepochs = '3'", "epochs must be int, not '3'"),
         ("[iirc-cifar]\nepochs = 0", "epochs must be from 1 to 1,000,000, not 0"),

@@ -64,6 +64,13 @@ def test_the_command_names_what_departs_from_the_preset() -> None:
     assert "--momentum" not in command
 
 
+def test_the_command_of_a_preset_with_steps_is_short() -> None:
+    settings = settings_for("replay", "iirc-cifar")
+    assert command_of(settings.to_dict()) == "polarbear run replay --benchmark iirc-cifar"
+    cosine = settings_for("replay", "iirc-cifar", schedule="cosine")
+    assert read_back(cosine) == cosine
+
+
 class WarmER(ER):
     """A method with a switch that is on by default."""
 

@@ -72,6 +72,28 @@ METHODS: Mapping[str, Listed] = MappingProxyType(
                 "margin_moves_sigma": False,
             },
         ),
+        "replay": Listed(
+            "polarbear.methods.replay:Replay",
+            "Replay",
+            "replays herded images under one softmax; the class-incremental baseline",
+        ),
+        "icarl-nme": Listed(
+            "polarbear.methods.icarl_nme:ICarlNME",
+            "iCaRL-NME",
+            "iCaRL as published: distils old classes; predicts by the nearest mean",
+        ),
+        "wa": Listed(
+            "polarbear.methods.wa:WA",
+            "WA",
+            "distils, then brings new classes' weights to the length of the old ones",
+            options={"temperature": 2.0},
+        ),
+        "bic": Listed(
+            "polarbear.methods.bic:BiC",
+            "BiC",
+            "distils, then corrects the newest classes' logits on images held out",
+            options={"temperature": 2.0, "bias_epochs": 100, "bias_rate": 0.01},
+        ),
         "kin": Listed(
             "polarbear.methods.kin:Kin",
             "Kin",

@@ -12,8 +12,8 @@ from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, frozen_copy
 from polarbear.engine.nets.heads import CosineHead
 from polarbear.engine.nets.model import Model
+from polarbear.methods.softmax import NEVER, soft_cross_entropy
 
-NEVER = -1e4  # a score that no softmax notices, and that has a gradient
 AT_ONCE = 2048  # images a frozen network looks at in one pass
 
 
@@ -230,12 +230,6 @@ def in_full(left: Tensor, right: Tensor) -> Tensor:
     """Return a matrix product in fp32: sums of powers bear no bf16, to which autocast rounds."""
     with torch.autocast(left.device.type, enabled=False):
         return left @ right
-
-
-def soft_cross_entropy(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:
-    """Return the mean cross-entropy of softmaxes of logits and target logits (n, c), at T."""
-    wanted = torch.softmax(targets / temperature, dim=1)
-    return -(wanted * torch.log_softmax(logits / temperature, dim=1)).sum(dim=1).mean()
 
 
 def closure(parents: Tensor) -> Tensor:

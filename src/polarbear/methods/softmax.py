@@ -1,0 +1,83 @@
+"""What methods with one softmax over the seen classes share: their losses, scores and rule."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from polarbear.engine.contract.method import Method
+
+NEVER = -1e4  # a score that no softmax notices, and that has a gradient
+
+
+class SoftmaxMethod(Method):
+    """A method whose classes exclude one another: the likeliest one is predicted.
+
+    Raw scores are log-odds, log(p / (1 − p)) of the softmax's p: over 0 where a class is likelier
+    than all others together, as every rule reads them.
+    """
+
+    keep = "last"
+
+    def scores(self, images: Tensor) -> Tensor:
+        """Return the log-odds of every seen class: (n, seen)."""
+        return log_odds(self.model(images))
+
+    @torch.no_grad()
+    def asked_before(self, images: Tensor) -> Tensor | None:
+        """Return the previous network's logits (n, old), None in the first task."""
+        return None if self.teacher is None else self.teacher(images).float()
+
+    def decide(self, scores: Tensor) -> Tensor:
+        """Return the likeliest class alone: bool (n, seen)."""
+        return likeliest(scores)
+
+
+def likeliest(scores: Tensor) -> Tensor:
+    """Return true for the highest score of each image (n, c), the first of equal ones.
+
+    >>> likeliest(torch.tensor([[0.1, 0.9, 0.5]])).tolist()
+    [[False, True, False]]
+    """
+    return functional.one_hot(scores.argmax(dim=1), scores.shape[1]).bool()
+
+
+def log_odds(logits: Tensor) -> Tensor:
+    """Return log(p / (1 − p)), p being the softmax of logits (n, c).
+
+    >>> log_odds(torch.tensor([[0.0, 0.0], [1.0, 3.0]])).tolist()
+    [[0.0, 0.0], [-2.0, 2.0]]
+    """
+    logits = logits.float()
+    log_p = logits.log_softmax(dim=1)
+    best = logits.argmax(dim=1, keepdim=True)
+    rest = logits.scatter(1, best, NEVER).logsumexp(dim=1, keepdim=True)
+    # 1 − p of the likeliest class would round to 0; that of any other is at least a half.
+    others = torch.log1p(-log_p.exp().clamp(max=0.5))
+    return (log_p - others).scatter(1, best, logits.gather(1, best) - rest)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean of −log p of an image's label, of several the mean over them; both (n, c)."""
+    shares = targets / targets.sum(dim=1, keepdim=True).clamp(min=1)
+    return functional.cross_entropy(logits, shares)
+
+
+def soft_cross_entropy(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:
+    """Return the mean cross-entropy of softmaxes of logits and target logits (n, c), at T."""
+    wanted = torch.softmax(targets / temperature, dim=1)
+    return -(wanted * torch.log_softmax(logits / temperature, dim=1)).sum(dim=1).mean()
+
+
+def distilled_cross_entropy(
+    logits: Tensor, targets: Tensor, before: Tensor | None, temperature: float
+) -> Tensor:
+    """Return (1 − λ) times the cross-entropy and λ times the distillation, λ = old / seen.
+
+    ``before`` (n, old) are the previous network's logits, None in the first task.
+    """
+    taught = cross_entropy(logits, targets)
+    if before is None:
+        return taught
+    old, seen = before.shape[1], logits.shape[1]
+    kept = soft_cross_entropy(logits[:, :old], before, temperature)
+    return (1 - old / seen) * taught + old / seen * kept

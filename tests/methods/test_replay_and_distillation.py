@@ -1,0 +1,280 @@
+"""Methods of replay and distillation: their equations as loops, whole runs, the check."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fake_graphs
+from engine_run import (
+    finish,
+    interrupt_at,
+    losses_with_and_without_graphs,
+    outcome,
+    shapes_stream,
+    tiny,
+    trainer_for,
+)
+from polarbear.engine.contract.method import Method
+from polarbear.engine.trainer import Trainer
+from polarbear.launch.check.learner import check_learner
+from polarbear.launch.runner import resume, run
+from polarbear.methods.registry import resolve
+from polarbear.methods.softmax import cross_entropy, log_odds
+from tiny_learner import at_task, batch_for, class_images, random_images, scores_of, slow_bce
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+# Each with the number of captures of a run of three tasks: a phase of its own is one more.
+CAPTURES = {"replay": 3, "icarl-nme": 3, "wa": 3, "bic": 5}
+
+OPTIONS = {"bic": {"bias_epochs": 2}}
+
+every_method = pytest.mark.parametrize("name", CAPTURES)
+
+
+# --- Whole runs -------------------------------------------------------------------------------
+
+
+@every_method
+def test_the_check_finds_nothing(name: str) -> None:
+    assert check_learner(resolve(name)) == ()
+
+
+@every_method
+def test_captured_steps_are_the_eager_ones(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    captured = fake_graphs.install(monkeypatch)
+    changes = {"learning_rate": 0.05, "options": OPTIONS.get(name, {})}
+    fast, slow = losses_with_and_without_graphs(tmp_path, name, **changes)
+    assert len(captured) == CAPTURES[name]
+    assert fast == pytest.approx(slow)
+
+
+@every_method
+def test_a_run_resumed_ends_as_one_that_was_not(name: str, tmp_path: Path) -> None:
+    changes = {"learning_rate": 0.05, "options": OPTIONS.get(name, {})}
+    settings, steps = tiny(name, tasks=3, epochs=1, batch_size=64, **changes), []
+    more: dict[str, Any] = {"stream": shapes_stream(), "save_every": 0}
+    assert run(settings, tmp_path / "whole", on_step=lambda *at: steps.append(at), **more)
+    for stop in (2, len(steps) // 2, len(steps) - 2):
+        with pytest.raises(KeyboardInterrupt):
+            run(settings, tmp_path / f"{stop}", on_step=interrupt_at(stop), **more)
+        assert resume(tmp_path / f"{stop}", **more)
+        assert outcome(tmp_path / f"{stop}") == outcome(tmp_path / "whole"), stop
+
+
+def after_run(name: str, **changes: Any) -> Trainer:
+    settings = tiny(name, learning_rate=0.05, **changes)
+    return finish(trainer_for(settings, shapes_stream())[0])
+
+
+# --- What they share --------------------------------------------------------------------------
+
+
+def slow_softmax(scores: Sequence[float], temperature: float = 1.0) -> list[float]:
+    powers = [math.exp(score / temperature) for score in scores]
+    return [power / sum(powers) for power in powers]
+
+
+def slow_cross_entropy(logits: Tensor, targets: Tensor) -> float:
+    """−log p of the label, one image at a time."""
+    total = 0.0
+    for scores, labels in zip(logits.tolist(), targets.tolist(), strict=True):
+        total -= math.log(slow_softmax(scores)[labels.index(1)])
+    return total / len(logits)
+
+
+def slow_distillation(logits: Tensor, before: Tensor, temperature: float) -> float:
+    total = 0.0
+    for scores, then in zip(logits.tolist(), before.tolist(), strict=True):
+        wanted, given = slow_softmax(then, temperature), slow_softmax(scores, temperature)
+        total -= sum(w * math.log(g) for w, g in zip(wanted, given, strict=True))
+    return total / len(logits)
+
+
+def teacher_said(learner: Method, images: Tensor) -> Tensor:
+    with torch.no_grad():
+        return learner.teacher(images)
+
+
+def test_log_odds_are_those_of_the_softmax() -> None:
+    logits = torch.tensor([[0.3, -1.2, 2.0], [1.0, 1.0, -4.0]])
+    for scores, found in zip(logits.tolist(), log_odds(logits).tolist(), strict=True):
+        expected = [math.log(p / (1 - p)) for p in slow_softmax(scores)]
+        assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_log_odds_stay_finite_where_the_network_is_sure() -> None:
+    found = log_odds(torch.tensor([[200.0, 0.0, 0.0]]))
+    assert found[0].tolist() == pytest.approx([200 - math.log(2), -200, -200], abs=1e-3)
+    assert log_odds(torch.zeros(2, 1)).isfinite().all()
+
+
+def test_an_image_with_two_labels_counts_half_for_each() -> None:
+    logits = torch.tensor([[0.3, -1.2, 2.0]])
+    p = slow_softmax(logits[0].tolist())
+    both = cross_entropy(logits, torch.tensor([[1.0, 0.0, 1.0]]))
+    assert both.item() == pytest.approx(-(math.log(p[0]) + math.log(p[2])) / 2)
+
+
+@pytest.mark.parametrize("name", ["replay", "wa", "bic"])
+def test_the_first_task_is_plain_cross_entropy_and_the_likeliest_class(name: str) -> None:
+    learner = at_task(resolve(name), sizes=(4,))
+    batch = batch_for(learner)
+    expected = slow_cross_entropy(scores_of(learner, batch.images), batch.targets)
+    assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-5)
+    with torch.no_grad():
+        learner.model.eval()
+        logits = learner.model(batch.images)
+        predicted = learner.decide(learner.scores(batch.images))
+    assert predicted.sum(dim=1).tolist() == [1] * len(logits)
+    assert predicted.int().argmax(dim=1).tolist() == logits.argmax(dim=1).tolist()
+
+
+def test_replay_is_cross_entropy_over_all_seen_classes() -> None:
+    learner = at_task(resolve("replay"), sizes=(4, 3))
+    batch = batch_for(learner)
+    expected = slow_cross_entropy(scores_of(learner, batch.images), batch.targets)
+    assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-5)
+
+
+# --- WA ---------------------------------------------------------------------------------------
+
+
+def test_wa_weighs_labels_and_distillation_by_the_numbers_of_classes() -> None:
+    method = resolve("wa")
+    learner = at_task(method, sizes=(4, 3), options=method.Options(temperature=3.0))
+    batch = batch_for(learner)
+    logits, before = scores_of(learner, batch.images), teacher_said(learner, batch.images)
+    kept = slow_distillation(logits[:, :4], before, 3.0)
+    expected = 3 / 7 * slow_cross_entropy(logits, batch.targets) + 4 / 7 * kept
+    assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_wa_brings_new_rows_to_the_mean_length_of_old_ones() -> None:
+    learner = at_task(resolve("wa"), sizes=(4, 3))
+    head = learner.model.head
+    before, bias = head.weight.detach().clone(), head.bias.detach().clone()
+    learner.end_task()
+    lengths = [math.sqrt(sum(x * x for x in row)) for row in before[:7].tolist()]
+    factor = (sum(lengths[:4]) / 4) / (sum(lengths[4:]) / 3)
+    torch.testing.assert_close(head.weight[4:7], before[4:7] * factor)
+    assert torch.equal(head.weight[:4], before[:4])
+    assert torch.equal(head.weight[7:], before[7:])
+    assert torch.equal(head.bias, bias)
+
+
+def test_wa_leaves_the_first_task_alone_and_predicts_with_aligned_rows() -> None:
+    trainer = after_run("wa", tasks=1)
+    lengths = trainer.learner.model.head.weight.norm(dim=1)
+    assert torch.isfinite(lengths).all()
+    trainer = after_run("wa", tasks=2)
+    method, context = trainer.learner.method, trainer.learner.method.context
+    lengths = method.model.head.weight.detach().norm(dim=1)
+    old, new = lengths[: context.old].mean(), lengths[context.new].mean()
+    assert new.item() == pytest.approx(old.item(), rel=1e-5)
+
+
+# --- BiC --------------------------------------------------------------------------------------
+
+
+def test_bic_distils_from_corrected_logits() -> None:
+    learner = at_task(resolve("bic"), sizes=(4, 3, 2))
+    assert learner.correction.tolist() == [1.0, 0.0]  # a task begins anew
+    learner.before.copy_(torch.tensor([0.5, 0.25]))
+    batch = batch_for(learner)
+    logits, before = scores_of(learner, batch.images), teacher_said(learner, batch.images)
+    before[:, 4:] = 0.5 * before[:, 4:] + 0.25  # the classes that were new to the teacher
+    kept = slow_distillation(logits[:, :7], before, 2.0)
+    expected = 2 / 9 * slow_cross_entropy(logits, batch.targets) + 7 / 9 * kept
+    assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_bic_corrects_the_logits_of_new_classes_alone() -> None:
+    learner = at_task(resolve("bic"), sizes=(4, 3))
+    learner.model.eval()
+    learner.correction.data.copy_(torch.tensor([0.5, 0.25]))
+    batch = batch_for(learner)
+    with torch.no_grad():
+        logits = learner.model(batch.images)
+    for row in logits:
+        row[4:] = 0.5 * row[4:] + 0.25
+    torch.testing.assert_close(learner.scores(batch.images), log_odds(logits))
+    expected = slow_cross_entropy(logits, batch.targets)
+    assert learner.bias_loss(batch).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_bic_keeps_the_correction_for_the_next_tasks_teacher() -> None:
+    learner = at_task(
+        resolve("bic"),
+        sizes=(4, 3, 2),
+        between=lambda learner: learner.correction.data.copy_(torch.tensor([0.7, -0.1])),
+    )
+    assert learner.before.tolist() == pytest.approx([0.7, -0.1])
+
+
+def test_bic_trains_its_two_numbers_in_the_second_phase_alone(tmp_path: Path) -> None:
+    seen: dict[tuple[int, int], list[list[float]]] = {}
+
+    def note(trainer: Any, progress: Any) -> None:
+        numbers = trainer.learner.method.correction.tolist()
+        seen.setdefault((progress.task, progress.phase), []).append(numbers)
+
+    settings = tiny("bic", tasks=2, epochs=1, batch_size=64, memory_per_class=10)
+    assert run(settings, tmp_path / "run", stream=shapes_stream(), on_step=note)
+    assert set(seen) >= {(0, 0), (1, 0), (1, 1)}
+    assert all(pair == [1.0, 0.0] for pair in seen[0, 0] + seen[1, 0])
+    assert seen[1, 1][-1] != [1.0, 0.0]
+
+
+# --- iCaRL with nearest means -----------------------------------------------------------------
+
+
+def test_icarls_loss_is_summed_over_classes() -> None:
+    learner = at_task(resolve("icarl-nme"), sizes=(4, 3))
+    batch = batch_for(learner)
+    targets = batch.targets.clone()
+    targets[:, :4] = 1 / (1 + torch.exp(-teacher_said(learner, batch.images)))
+    expected = 7 * slow_bce(scores_of(learner, batch.images), targets)
+    assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_icarl_predicts_the_nearest_mean() -> None:
+    learner = at_task(resolve("icarl-nme"))
+    learner.end_task()
+    images, expected = random_images(6, 3), []
+    for feature in map(unit, learner.model.features(images).tolist()):
+        distances = []
+        for column in range(learner.context.seen):
+            stored = class_images(column, None)
+            both = [*stored, *(image.flip(2) for image in stored)]
+            features = learner.model.features(torch.stack(both)).tolist()
+            mean = unit([sum(part) for part in zip(*map(unit, features), strict=True)])
+            distances.append(sum((a - b) ** 2 for a, b in zip(feature, mean, strict=True)))
+        expected.append(distances.index(min(distances)))
+    with torch.no_grad():
+        predicted = learner.decide(learner.scores(images))
+    assert predicted.sum(dim=1).tolist() == [1] * 6
+    assert predicted.int().argmax(dim=1).tolist() == expected
+    assert len(set(expected)) > 1
+
+
+def test_a_class_without_stored_images_has_no_mean() -> None:
+    def look_up(column: int, limit: int | None = None) -> Tensor:
+        return class_images(column, limit)[: 0 if column == 2 else None]
+
+    learner = at_task(resolve("icarl-nme"), look_up=look_up)
+    learner.end_task()
+    assert (learner.means.norm(dim=1) > 0).tolist() == [True, True, False, True, True, True, True]
+    assert torch.isfinite(learner.scores(random_images(3, 1))).all()
+
+
+def unit(vector: list[float]) -> list[float]:
+    length = math.sqrt(sum(value**2 for value in vector))
+    return [value / length for value in vector]
