@@ -514,7 +514,7 @@ def cifar_sized(root: Path, hierarchy: Any) -> Source:
     return Source(hierarchy.leaves, images[:100], np.arange(100), images, leaf)
 
 
-def test_ten_methods_and_ten_orders_stay_under_5_mb(
+def test_ten_methods_and_ten_orders_stay_under_2_mb(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cifar = find("iirc-cifar")
@@ -539,7 +539,7 @@ def test_ten_methods_and_ten_orders_stay_under_5_mb(
     runs = read_runs(tmp_path / "runs")
     assert runs.count == 100
     file = write_page(runs, tmp_path)
-    assert file.stat().st_size < 5_000_000
+    assert file.stat().st_size < 2_000_000
     with opened(browser, file, viewport={"width": 360, "height": 740}) as site:
         site.page.wait_for_selector("canvas[data-who='truth']")
         assert site.page.locator("#curve-chart .line").count() == 10

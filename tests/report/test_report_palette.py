@@ -48,6 +48,10 @@ def test_unlisted_names_take_tones_that_are_free() -> None:
     assert len({look.colour for look in looks(named + own).values()}) == 10
 
 
+def test_names_that_are_no_text_have_looks_too() -> None:
+    assert len(looks([group("own:\ud800"), group("own:\x1b]0;")])) == 2
+
+
 def test_ninety_groups_differ_in_colour_or_marker() -> None:
     many = [group("er", f"er, memory {kept}") for kept in range(90)]
     assert len(set(looks(many).values())) == 90

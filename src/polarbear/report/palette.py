@@ -101,7 +101,10 @@ def _own(method: str) -> tuple[str, str] | None:
 
 def _free(group: Group, taken: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
     """Return a tone seldom seen so far and a marker new to it, from where the name's hash says."""
-    used, places = Counter(tone for tone, _ in taken.values()), crc32(group.name.encode())
+    used, places = (
+        Counter(tone for tone, _ in taken.values()),
+        crc32(group.name.encode(errors="surrogatepass")),
+    )
     tones = ["grey"] if is_bound(group.method) else _from(list(TONES), places)
     tones.sort(key=lambda tone: used[tone])
     pairs = product(tones, _from(list(MARKERS), places // len(TONES)))
