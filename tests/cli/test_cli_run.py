@@ -17,9 +17,11 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from textwrap import dedent
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from scipy import stats
 
 from polarbear.base.errors import PolarbearError, install_line
 from polarbear.base.files import write_json
@@ -29,7 +31,7 @@ from polarbear.cli import ToStderr, main
 from polarbear.cli.commands.run import _set_threads, parse, parse_orders
 from polarbear.cli.shared import live as watch
 from polarbear.cli.shared.eta import Pace, Workload
-from polarbear.cli.shared.live import Watch
+from polarbear.cli.shared.live import Lines, Watch
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch import runner as session
 from polarbear.launch.prepare import build_learner
@@ -121,8 +123,12 @@ def test_a_run_goes_to_its_own_folder_and_prints_its_table(unbroken: RunFolder) 
 
 def test_without_a_terminal_progress_is_plain_lines(unbroken: RunFolder) -> None:
     r = unbroken.table().r
-    lines = [f"after task {j}: R_{j} = {r[j]:.3f}" for j in (0, 1)]
-    assert printed(unbroken, "err").splitlines() == lines
+    what, settings, *after = printed(unbroken, "err").splitlines()
+    assert re.fullmatch(r"er on iirc-shapes, order 0, seed 7, 2 tasks, on .+, in runs/.+", what)
+    assert settings.endswith("; not as in the preset: epochs 1")
+    ends = (r" = {}, \d+ s left", " = {}")
+    for j, (line, end) in enumerate(zip(after, ends, strict=True)):
+        assert re.fullmatch(f"after task {j}: R_{j}" + end.format(f"{r[j]:.3f}"), line)
 
 
 def test_the_preset_applies_where_no_flag_is_given(unbroken: RunFolder) -> None:
@@ -304,8 +310,8 @@ def test_a_failing_run_does_not_stop_the_others(capsys: pytest.CaptureFixture[st
     assert lines[0].startswith(
         "order 0 failed: all/order-0-seed-100 is a run folder of format None"
     )
-    assert lines[1].startswith("after task 0: R_0 = ")
-    assert lines[2] == "polarbear: 1 of 2 runs failed: order 0"
+    assert lines[-2].startswith("after task 0: R_0 = ")
+    assert lines[-1] == "polarbear: 1 of 2 runs failed: order 0"
     second = RunFolder.open("all/order-1-seed-100")
     assert second.finished
     assert second.manifest()["settings"]["order"] == 1
@@ -600,7 +606,8 @@ def test_each_look_tells_task_epoch_rate_score_speed_and_time_left(monkeypatch) 
         "task 1 (0–1) epoch 1/1",
     ]
     pattern = r"rate 1, valid (0\.\d{3}|–), [\d,]+ images/s, (\d+ s|\d+ min) left"
-    assert all(re.fullmatch(pattern, numbers) for _, numbers, *_ in heard.shown[1:])
+    assert all(re.fullmatch(pattern, numbers) for _, numbers, *_ in heard.shown[1:-1])
+    assert heard.shown[-1][1].endswith(" images/s")  # with nothing left
     assert "valid –" in heard.shown[0][1]
     assert "valid 0." in heard.shown[-1][1]
     done = [done for *_, done, _ in heard.shown]
@@ -615,9 +622,62 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys) -> None:
     words = ["run", "finetune", *TINIEST, *ON_CPU, "--batch-size", "400", "--out", "run"]
     assert main(words) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("task 0 (0–0) epoch 1/1, rate 1, valid –")
-    assert lines[1].endswith(" left")
+    assert lines[0].startswith("finetune on iirc-shapes, order 0, seed 100, 1 task, on cpu, ")
+    assert lines[0].endswith(", fp32, in run")
+    assert lines[1].startswith("epochs 1, batch size 400, learning rate 1.0, network small; not as")
+    assert lines[1].endswith(" batch size 400")
+    # One line of the epoch, however many steps it has.
+    assert [line.split(",")[0] for line in lines[2:-1]] == ["task 0 (0–0) epoch 1/1"]
     assert lines[-1].startswith("after task 0: R_0 = ")
+
+
+def test_a_log_has_a_line_per_epoch_in_half_a_minute(monkeypatch, capsys) -> None:
+    now = [0.0]
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
+    lines = Lines(Console(stderr=True), runs=2)
+    for second, place in enumerate(["epoch 1"] * 100 + ["epoch 2"] * 1300 + ["epoch 3"] * 10):
+        now[0] = float(second)
+        lines.show(place, f"{second} s", 0, 1)
+    assert capsys.readouterr().err.splitlines() == [
+        "epoch 1, 60 s",
+        "epoch 2, 120 s",
+        "epoch 2, 1320 s",  # an epoch that takes long is not silent all the while
+        "epoch 3, 1400 s",
+    ]
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_lines_of_several_runs_say_whose_they_are(on_gpu: bool, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("polarbear.cli.shared.several_runs.on_gpu", lambda settings: on_gpu)
+    assert main([*THREE, "--orders", "0-1", "--memory-per-class", "5"]) == 0
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert {line.split(":")[0] for line in lines} == {"finetune order 0", "finetune order 1"}
+    for order in (0, 1):
+        own = [line.partition(": ")[2] for line in lines if f" order {order}: " in line]
+        assert own[0].startswith(f"finetune on iirc-shapes, order {order}, seed 100, 1 task, on ")
+        assert own[0].endswith(f", in all/order-{order}-seed-100")
+        assert own[1].endswith("; not as in the preset: epochs 1, first task factor 1.0, memory 5")
+        assert own[-1].startswith("after task 0: R_0 = 0.")
+    ends = [RunFolder(Path(f"all/order-{n}-seed-100")).table().r[0] for n in (0, 1)]
+    half = stats.t.ppf(0.975, 1) * stats.sem(ends)
+    told = f"{np.mean(ends):.3f} ± {half:.3f}"
+    assert captured.out.splitlines()[-1] == (
+        f"finetune on iirc-shapes-v1: R_0 = {told}, mean of R_0 to R_0 = {told} (95 %, n = 2)"
+    )
+    # Finished ones count, whoever trained them.
+    assert main([*THREE, "--orders", "0-2", "--memory-per-class", "5"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.endswith("(95 %, n = 3)\n")
+    assert not any(line.startswith("finetune order") for line in captured.err.splitlines())
+
+
+def test_runs_of_the_same_order_are_told_apart_by_their_folders(capsys) -> None:
+    for name in ("a", "b"):
+        cut_off(f"all/{name}")
+    assert main(["resume", "all"]) == 0
+    ends = [line for line in capsys.readouterr().err.splitlines() if "R_0" in line]
+    assert [line.split(":")[0] for line in ends] == ["all/a", "all/b"]
 
 
 def test_a_terminal_of_80_columns_gets_live_lines(monkeypatch, capsys) -> None:

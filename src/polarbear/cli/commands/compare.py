@@ -18,6 +18,7 @@ from polarbear.cli.shared.console import (
     print_table,
     share,
 )
+from polarbear.cli.shared.opening import NO_DEPARTURE
 from polarbear.cli.shared.options import Json, Results, flag
 from polarbear.report.read.differences import (
     PAPERS_ROUNDING,
@@ -32,10 +33,6 @@ from polarbear.report.read.paper import Published, paper_results
 from polarbear.report.read.runs import read_runs
 from polarbear.runs.result_file import departures
 from polarbear.score.intervals import Sample
-from polarbear.settings.settings import deciding
-
-# How a run computes is no other method, and the paper's is another program in any case.
-NO_DEPARTURE = deciding("run", "arithmetic", "speed", "files")
 
 Line = dict[str, Any]
 

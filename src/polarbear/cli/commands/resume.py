@@ -32,7 +32,8 @@ def resume(
         raise PolarbearError("which run? `polarbear runs` lists them: polarbear resume DIR …")
     found = list({run.path.resolve(): run for folder in folders for run in _below(folder)}.values())
     if len(found) > 1:
-        train_all({str(run.path): partial(_unless_finished, run) for run in found}, how)
+        several = {str(run.path): partial(_unless_finished, run) for run in found}
+        train_all(several, [run.path for run in found], how)
     elif found[0].finished:
         console().print(f"{found[0].path} is finished: nothing to do\n", soft_wrap=True)
         print_outcome(console(), found[0])

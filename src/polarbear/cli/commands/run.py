@@ -110,7 +110,7 @@ def run(words: Sequence[str]) -> None:
         Wanted(str(folder), folder, asked.settings).train(asked.where)
         return
     several = {f"order {order}": partial(_left_to_do, asked, order) for order in asked.orders}
-    train_all(several, asked.where)
+    train_all(several, [asked.folder(order) for order in asked.orders], asked.where)
 
 
 def _set_threads(asked: Asked) -> None:

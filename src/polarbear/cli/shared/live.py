@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from polarbear.cli.shared.console import error_console, share
 from polarbear.cli.shared.eta import Pace, Workload
+from polarbear.cli.shared.opening import opening
 from polarbear.cli.shared.progress import clock
 from polarbear.runs.sinks import Silent
 from polarbear.score.record import EpochRecord, ScoreRecord
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from polarbear.engine import trainer as engine
 
 SECONDS_BETWEEN_LINES = 30.0
+LONGEST_SILENCE = 600.0  # seconds: an epoch may take hours
 SECONDS_BETWEEN_LOOKS = 0.1  # a step on a GPU takes less than drawing a line does
 
 
@@ -41,15 +44,21 @@ class Bar:
 
 
 class Lines:
-    """Whole lines for a log file, at most one in half a minute between tasks."""
+    """Whole lines for a log file, between tasks at most one per epoch and in half a minute.
 
-    def __init__(self, screen: Console) -> None:
+    Several runs that write into one log share the half minutes among them: ``runs``.
+    """
+
+    def __init__(self, screen: Console, runs: int = 1) -> None:
         """Begin counting the seconds."""
-        self.screen, self.written = screen, time.monotonic()
+        self.screen, self.runs, self.written, self.place = screen, runs, time.monotonic(), ""
 
     def show(self, place: str, numbers: str, done: int, total: int) -> None:
-        """Write a line, if the last one is old enough."""
-        if time.monotonic() - self.written >= SECONDS_BETWEEN_LINES:
+        """Write a line, if the last one is old enough and of another epoch."""
+        silent = time.monotonic() - self.written
+        due = self.runs * (SECONDS_BETWEEN_LINES if place != self.place else LONGEST_SILENCE)
+        if silent >= due:
+            self.place = place
             self.say(f"{place}, {numbers}")
 
     def say(self, line: str) -> None:
@@ -59,11 +68,16 @@ class Lines:
 
 
 class Watch(Silent):
-    """Recorder and ``on_step`` of a run: shows task, epoch, rate, score, speed and time left."""
+    """Recorder and ``on_step`` of a run: shows task, epoch, rate, score, speed and time left.
 
-    def __init__(self, display: Bar | Lines) -> None:
+    With a ``folder`` it first says what runs, where and how. ``name`` tells its lines from those of
+    other runs.
+    """
+
+    def __init__(self, display: Bar | Lines, folder: Path | None = None, name: str = "") -> None:
         """Wait for the first step."""
         self.display, self.pace = display, Pace()
+        self.folder, self.name = folder, f"{name}: " if name else ""
         self.workload: Workload | None = None
         self.valid, self.looked = math.nan, -math.inf
 
@@ -73,18 +87,22 @@ class Watch(Silent):
         if now - self.looked < SECONDS_BETWEEN_LOOKS or not progress.begun:
             return
         self.looked = now
-        self.workload = self.workload or Workload.of(trainer)
+        if self.workload is None:
+            self.workload = Workload.of(trainer)
+            for line in opening(trainer, self.folder) if self.folder else ():
+                self.display.say(f"{self.name}{line}")
         done, total = self.workload.done(progress), self.workload.total
         self.pace.update(now, done)
         # Tasks are numbered from 0 everywhere, epochs are counted.
         epochs, phase = trainer.phase.epochs, f" {trainer.phase.name}".rstrip()
         epoch = min(progress.epoch + 1, epochs)
-        place = f"task {progress.task} (0–{trainer.tasks - 1}){phase} epoch {epoch}/{epochs}"
+        place = (
+            f"{self.name}task {progress.task} (0–{trainer.tasks - 1}){phase} epoch {epoch}/{epochs}"
+        )
         numbers = [f"rate {trainer.rate:g}", f"valid {share(self.valid)}"]
         if not math.isnan(speed := self.pace.speed):
             numbers.append(f"{speed:,.0f} images/s")
-        if not math.isnan(left := self.pace.left(total)):
-            numbers.append(f"{clock(left)} left")
+        numbers += self._left()
         self.display.show(place, ", ".join(numbers), done, total)
 
     def epoch(self, record: EpochRecord) -> None:
@@ -96,18 +114,23 @@ class Watch(Silent):
         self.valid = math.nan
         if record.split == "test":
             after = record.after
-            self.display.say(f"after task {after}: R_{after} = {share(record.r)}")
+            words = [f"after task {after}: R_{after} = {share(record.r)}", *self._left()]
+            self.display.say(self.name + ", ".join(words))
+
+    def _left(self) -> list[str]:
+        left = self.pace.left(self.workload.total) if self.workload else math.nan
+        return [f"{clock(left)} left"] if left > 0 else []  # it may be NaN
 
 
 @contextmanager
-def watch() -> Iterator[Watch]:
+def watch(folder: Path | None = None, name: str = "") -> Iterator[Watch]:
     """Return a watcher for a run, on the screen for errors: the other one is for results."""
     screen = error_console()
     # Where a notebook has no widgets, rich could only warn that there is no bar.
     widgets = screen.is_jupyter and find_spec("ipywidgets") is not None
     if not (screen.is_terminal or widgets):
-        yield Watch(Lines(screen))
+        yield Watch(Lines(screen), folder, name)
         return
     columns = (BarColumn(bar_width=16), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=screen, transient=True) as bar:
-        yield Watch(Bar(bar))
+        yield Watch(Bar(bar), folder, name)

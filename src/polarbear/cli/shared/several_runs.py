@@ -4,9 +4,9 @@ One that fails does not stop the others.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ import numpy as np
 
 from polarbear.base.errors import PolarbearError, counted
 from polarbear.base.interrupt import STOPPED
+from polarbear.base.names import readable
 from polarbear.cli.shared.console import (
     console,
     error_console,
@@ -23,10 +24,13 @@ from polarbear.cli.shared.console import (
     said,
     share,
 )
+from polarbear.cli.shared.live import Lines, Watch
 from polarbear.cli.shared.training import How, Wanted, advice
+from polarbear.report.read.grouping import group_runs
+from polarbear.report.read.groups import Run
+from polarbear.report.read.runs import read_run
 from polarbear.runs.folder import RunFolder
-from polarbear.runs.sinks import Silent
-from polarbear.score.record import ScoreRecord
+from polarbear.score.intervals import Interval, interval
 from polarbear.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,27 +39,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("polarbear")
 
 
-@dataclass(frozen=True)
-class TaskLines(Silent):
-    """Writes a line after each task of a run."""
-
-    name: str
-
-    def scores(self, record: ScoreRecord) -> None:
-        """Say R_j."""
-        if record.split == "test":
-            line = f"{self.name}: task {record.after}, R_j {share(record.r)}"
-            error_console().print(line, soft_wrap=True)
-
-
 def say_finished(folder: Path) -> None:
     """Name a run that is skipped, as it has nothing left to do."""
     error_console().print(f"{folder} is finished: skipped", soft_wrap=True)
 
 
-def train_all(asked: Mapping[str, Callable[[], Wanted | None]], how: How) -> None:
+def train_all(
+    asked: Mapping[str, Callable[[], Wanted | None]], folders: Sequence[Path], how: How
+) -> None:
     """Train what is found by each name, if anything; a failure is reported at once and at the end.
 
+    The mean over all of ``folders`` that are finished then is printed last.
     Whatever goes wrong in training fails that run; in finding it, what is not our error is a bug.
     """
     wanted: list[Wanted] = []
@@ -74,15 +68,17 @@ def train_all(asked: Mapping[str, Callable[[], Wanted | None]], how: How) -> Non
             wanted += [found] if found else []
         except PolarbearError as error:
             fail(name, error)
+    labels = _labels(wanted) if len(wanted) > 1 else {}
     together = [one for one in wanted if _fits_a_fleet(one)]
     if len(together) > 1:
-        failed += _side_by_side(together, how)
+        failed += _side_by_side(together, how, labels)
         wanted = [one for one in wanted if one not in together]
     for one in wanted:
         try:
-            one.train(how)
+            one.train(how, labels.get(one.folder, ""))
         except Exception as error:
             fail(one.name, error)
+    print_means(folders)
     if failed:
         names = ", ".join(failed)
         raise PolarbearError(f"{len(failed)} of {counted(len(asked), 'run')} failed: {names}")
@@ -102,12 +98,23 @@ def _fits_a_fleet(one: Wanted) -> bool:
         return False
 
 
-def _side_by_side(wanted: Sequence[Wanted], how: How) -> list[str]:
+def _labels(wanted: Sequence[Wanted]) -> dict[Path, str]:
+    """Return what tells the runs' lines apart: method and order, else the folder."""
+    short = {
+        one.folder: f"{readable(one.settings.method)} order {one.settings.order}" for one in wanted
+    }
+    times = Counter(short.values())
+    return {folder: name if times[name] == 1 else str(folder) for folder, name in short.items()}
+
+
+def _side_by_side(wanted: Sequence[Wanted], how: How, labels: Mapping[Path, str]) -> list[str]:
     """Train as many at a time as the engine sees fit; returns the names of those that failed."""
     from polarbear.launch.fleet import run_fleet
 
     with ExitStack() as stack:
-        jobs = [_job(one, how, stack) for one in wanted]
+        screen, runs = error_console(), len(wanted)
+        watches = [Watch(Lines(screen, runs), one.folder, labels[one.folder]) for one in wanted]
+        jobs = [_job(one, how, seen, stack) for one, seen in zip(wanted, watches, strict=True)]
         outcomes = run_fleet(jobs, save_every=how.save_every)
     print_outcomes(outcomes)
     errors = [(one, outcomes[str(one.folder)].error) for one in wanted]
@@ -121,17 +128,16 @@ def _side_by_side(wanted: Sequence[Wanted], how: How) -> list[str]:
     return [one.name for one, _ in failed]
 
 
-def _job(one: Wanted, how: How, stack: ExitStack) -> "Job":
+def _job(one: Wanted, how: How, seen: Watch, stack: ExitStack) -> "Job":
     from polarbear.launch.fleet import Job
     from polarbear.launch.prepare import begin, reopen
 
     kept = [stack.enter_context(sink) for sink in how.sinks(one.folder, one.settings)]
-    lines = TaskLines(f"{one.settings.method} order {one.settings.order}")
     prepare = reopen if one.begun else partial(begin, one.settings)
     return Job(
         str(one.folder),
         lambda shared: prepare(one.folder, root=how.root, shared=shared),
-        {"recorders": (lines, *kept)},
+        {"recorders": (seen, *kept), "on_step": seen},
     )
 
 
@@ -150,3 +156,26 @@ def print_outcomes(outcomes: "Mapping[str, Outcome]") -> None:
             last = share(float(done[-1]) if done.size else np.nan)
         table.add_row(name, state, last)
     print_table(console(), table)
+
+
+def print_means(folders: Sequence[Path]) -> None:
+    """Print the mean over the finished runs of each method with its 95 % interval, if several."""
+    found: dict[str, list[Run]] = {}
+    for folder in folders:
+        with suppress(PolarbearError):  # one that is damaged has failed, and that was said
+            if RunFolder(folder).finished and (run := read_run(folder)).done:
+                found.setdefault(run.benchmark, []).append(run)
+    for benchmark, runs in found.items():
+        for group in (group for group in group_runs(runs) if group.count > 1):
+            last = min(run.done[-1] for run in group.runs)
+            scores = [run.scores["pw_jaccard"][: last + 1] for run in group.runs]
+            end, over = interval([r[-1] for r in scores]), interval([r.mean() for r in scores])
+            console().print(
+                f"\n{group.title} on {benchmark}: R_{last} = {_with_interval(end)}, mean of R_0 to "
+                f"R_{last} = {_with_interval(over)} (95 %, n = {group.count})",
+                soft_wrap=True,
+            )
+
+
+def _with_interval(found: Interval) -> str:
+    return f"{share(found.mean)} ± {share(found.half_width)}"

@@ -61,14 +61,14 @@ class Wanted:
     settings: Settings
     begun: bool = False
 
-    def train(self, how: How) -> None:
-        """Train it alone, show progress and print what came out."""
+    def train(self, how: How, label: str = "") -> None:
+        """Train it alone, show progress, by a label if there is one, and print what came out."""
         session = engine()
         go = session.resume if self.begun else partial(session.run, self.settings)
         with ExitStack() as stack:
             sinks = how.sinks(self.folder, self.settings)
             recorders = [stack.enter_context(sink) for sink in sinks]
-            display = stack.enter_context(watch())
+            display = stack.enter_context(watch(self.folder, label))
             try:
                 ended = go(
                     self.folder,
