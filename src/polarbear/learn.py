@@ -23,6 +23,7 @@ from polarbear.launch import runner
 from polarbear.launch.check.learner import CheckError, Finding, check_learner
 from polarbear.launch.prepare import usual_threads
 from polarbear.launch.runner import OnStep
+from polarbear.launch.trained import TrainedModel, load_model
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import name_of
 from polarbear.runs.folder import RunFolder
@@ -45,9 +46,11 @@ __all__ = [
     "Result",
     "Settings",
     "TaskContext",
+    "TrainedModel",
     "bce",
     "check_learner",
     "frozen_copy",
+    "load_model",
     "resume",
     "run",
     "settings_for",

@@ -38,6 +38,7 @@ RUN = (
     "docs/your-own-method.md",
     "docs/how-to/your-own-data.md",
     "docs/how-to/your-own-loop.md",
+    "docs/how-to/predict.md",
 )
 #: Making environments and installing are tried by hand and by `make`, not by the tests.
 OTHERS = {".", "cd", "git", "make", "pip", "python"}

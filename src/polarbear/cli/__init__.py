@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "train a method on a benchmark",
     "resume": "resume runs that were stopped",
     "runs": "list runs and how far they are",
+    "predict": "show images to what a run has learnt",
     "report": "make figures, tables and a page of runs",
     "decide": "score kept raw scores by other decision rules",
     "score": "score predictions made elsewhere",

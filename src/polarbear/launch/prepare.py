@@ -14,7 +14,7 @@ from polarbear.benchmark.checks import refuse_nothing_to_learn
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.method import Method
 from polarbear.engine.contract.predict import decision_name
-from polarbear.engine.images.pixels import Pixels, place_pixels
+from polarbear.engine.images.pixels import Pixels, ResidentPixels, place_pixels
 from polarbear.engine.images.preparation import find_transform, refuse_bad_crop
 from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.machine import Machine
@@ -80,6 +80,7 @@ def begin(
         "settings": settings.to_dict(),
         "root": None if root is None else str(Path(root).resolve()),
         "classes": [list(task) for task in stream.schedule.tasks],
+        "images": _about_images(settings, stream, learner.transform),
         "data": stream.source.checksum if stream.source else "",
         "environment": environment()
         | {
@@ -149,30 +150,41 @@ def assemble(
     shared: SharedPixels | None = None,
 ) -> Learner:
     """Put together a learner of a class, whatever method the settings name."""
+    first = torch.from_numpy(np.array(stream.images("train")[:1]))
+    made = make_learner(
+        settings, method, options, preparation(settings, first), first, len(stream.classes)
+    )
+    made.train_pixels, made.test_pixels = _pixels(
+        stream, made.machine.device, {} if shared is None else shared
+    )
+    return made
+
+
+def make_learner(
+    settings: Settings,
+    method: type[Method],
+    options: Any,
+    prepared: ImageTransform,
+    image: torch.Tensor,
+    classes: int,
+) -> Learner:
+    """Make a learner without pixels, for images like one (1, h, w, 3) and so many classes."""
     machine = Machine.of(settings)
     machine.allow_tf32()
-    first = torch.from_numpy(np.array(stream.images("train")[:1]))
-    prepared = _preparation(settings, first)
-    side = for_evaluation(first, prepared).shape[2]  # as the network gets them
+    side = for_evaluation(image, prepared).shape[2]  # as the network gets them
     backbone = build_backbone(settings.network, settings.seed, side=side)
-    width, classes = feature_width(backbone), len(stream.classes)
-    head = build_head(method.head, width, classes, settings.seed)
+    head = build_head(method.head, feature_width(backbone), classes, settings.seed)
     model = Model(backbone, head)
     model.fused = settings.fused and not settings.compile
     model.compiled_batch = settings.batch_size if settings.compile else None
     machine.place(model)
+    none = ResidentPixels(image[:0], machine.device)
     return Learner(
-        settings,
-        machine,
-        prepared,
-        model,
-        method(model, options),
-        ReplayMemory(),
-        *_pixels(stream, machine.device, {} if shared is None else shared),
+        settings, machine, prepared, model, method(model, options), ReplayMemory(), none, none
     )
 
 
-def _preparation(settings: Settings, image: torch.Tensor) -> ImageTransform:
+def preparation(settings: Settings, image: torch.Tensor) -> ImageTransform:
     """Return how images are prepared: as asked for, else as the benchmark says."""
     asked, benchmark = settings.preparation, find(settings.benchmark)
     found = find_transform(asked or benchmark.preparation, settings.preparation_options)
@@ -181,6 +193,16 @@ def _preparation(settings: Settings, image: torch.Tensor) -> ImageTransform:
     if ":" in (asked or benchmark.preparation):
         refuse_bad_crop(asked or benchmark.preparation, found, image)
     return found
+
+
+def _about_images(settings: Settings, stream: Stream, prepared: ImageTransform) -> dict[str, Any]:
+    """Return what a manifest says of images, so that others can be shown to the trained network."""
+    return {
+        "size": np.shape(stream.images("train")[:1])[1:3],
+        "preparation": settings.preparation or find(settings.benchmark).preparation,
+        "mean": prepared.mean,
+        "std": prepared.std,
+    }
 
 
 def untrained(learner: Learner, stream: Stream) -> Learner:

@@ -200,7 +200,7 @@ def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trai
     learner.machine.allow_tf32()  # runs that were made ready since may have another precision
     failed: Exception | None = None
     for number, found in checkpoint.from_newest(place, required=folder.is_sealed):
-        _refuse_other_settings(folder, number, found)
+        refuse_other_settings(folder, number, found)
         trainer = Trainer(prepared.stream, learner, (own, *recorders))
         try:
             restore(trainer, found)
@@ -233,7 +233,8 @@ def _settings_checksum(folder: RunFolder) -> str:
     return checksum(folder.manifest()["settings"])
 
 
-def _refuse_other_settings(folder: RunFolder, number: int, found: checkpoint.Checkpoint) -> None:
+def refuse_other_settings(folder: RunFolder, number: int, found: checkpoint.Checkpoint) -> None:
+    """Refuse a checkpoint that another run wrote."""
     due, came = _settings_checksum(folder), found.facts.get("settings")
     if came != due and (folder.is_sealed or came is not None):
         raise RunError(

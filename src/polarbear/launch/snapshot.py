@@ -61,11 +61,7 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     memory = _group(checkpoint, "memory")
     learner.memory = ReplayMemory.from_arrays({name: t.numpy() for name, t in memory.items()})
     trainer.losses = _group(checkpoint, "losses")["epoch"].double().numpy()
-    _restore_networks(learner, checkpoint)
-    _resize(learner.model, facts["sizes"])
-    learner.model.load_state_dict(_group(checkpoint, "model"))
-    device = learner.machine.device
-    own = {name: tensor.to(device) for name, tensor in _group(checkpoint, "method").items()}
+    own, device = _restore_weights(learner, checkpoint), learner.machine.device
     if not trainer.progress.begun:
         learner.method.load_state(own)
     else:
@@ -97,6 +93,22 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
         restore_state(trainer.optimiser, learner.method, saved)
         best = _group(checkpoint, "best")
         trainer.best = {name: t.to(learner.machine.device) for name, t in best.items()}
+
+
+def restore_learnt(learner: Learner, checkpoint: Checkpoint) -> None:
+    """Bring to a fresh learner what it had learnt at the end of a task, and no more."""
+    learner.method.load_state(_restore_weights(learner, checkpoint))
+    learner.machine.place(learner.model)
+    learner.method.to(learner.machine.device)
+
+
+def _restore_weights(learner: Learner, checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """Bring back the model and frozen networks; returns the tensors that are the method's own."""
+    _restore_networks(learner, checkpoint)
+    _resize(learner.model, checkpoint.facts["sizes"])
+    learner.model.load_state_dict(_group(checkpoint, "model"))
+    device = learner.machine.device
+    return {name: tensor.to(device) for name, tensor in _group(checkpoint, "method").items()}
 
 
 def _bring_back_buffers(method: Method, own: Mapping[str, Tensor]) -> None:

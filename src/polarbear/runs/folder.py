@@ -1,6 +1,6 @@
 """The run folder: what a run was asked, what it measured, and what it answered.
 
-    manifest.json      settings, seed, versions, commit, data checksum, class order
+    manifest.json      settings, seed, versions, commit, data checksum, class order, image size
     epochs.jsonl       one line per epoch
     scores.jsonl       one line per task and split: R_j, R_jk and the other scores
     predictions/       after_<j>.npz: test predictions, packed bits
@@ -49,6 +49,7 @@ KINDS: Mapping[str, Any] = {
     "settings": dict,
     "root": str | None,
     "classes": list,
+    "images": dict,
     "data": str,
     "environment": dict,
     "threads": int | None,

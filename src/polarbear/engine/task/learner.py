@@ -66,8 +66,14 @@ class Learner:
         Those of in-task ``validation`` may be others.
         """
         pixels = self.train_pixels if view.file == "train" else self.test_pixels
-        give = partial(raw_scores, self.method, seen=len(view.classes), validation=validation)
-        return self._look_at(give, pixels, view.rows)
+        return self.scores_of(pixels, view.rows, len(view.classes), validation=validation)
+
+    def scores_of(
+        self, pixels: Pixels, rows: Ints, seen: int, *, validation: bool = False
+    ) -> NDArray[np.float32]:
+        """Return the method's scores (n, seen) for rows of any pixels."""
+        give = partial(raw_scores, self.method, seen=seen, validation=validation)
+        return self._look_at(give, pixels, rows)
 
     def decide(self, scores: RawScores) -> Bools:
         """Return what the method predicts by its own rule: (n, seen)."""
