@@ -50,6 +50,12 @@ def _check_methods(method: type[Method]) -> Iterator[Finding]:
             f"held_out must be a whole number of images per class, or a part of those that memory "
             f"has of a class, such as 0.1, not {held_out!r}"
         )
+    chosen_before = method.replay == "mixed" and method.selection == "random"
+    if method.trains_on == "balanced" and (method.held_out or not chosen_before):
+        yield error(
+            "trains_on = 'balanced' is the memory as it will be when the task ends, chosen before "
+            "it begins: that needs replay = 'mixed', selection = 'random' and held_out = 0"
+        )
     views: Any = method.views
     if isinstance(views, int) and (views < 1 or isinstance(views, bool)):
         yield error(f"views must be at least 1, and 2 for two views of each image, not {views!r}")

@@ -31,6 +31,8 @@ class Method(nn.Module):
       a function of your own, ``(candidates, count) → positions``; ``reservoir``, with ``replay =
       "reference"``: it is offered every training image at every step instead.
     - ``keep_everything``: memory without a limit.
+    - ``trains_on``: ``all`` images of the task and, with ``replay = "mixed"``, of memory; or a
+      ``balanced`` set alone, the memory as it will be when the task ends.
     - ``complete``: trains on the union of all data so far with complete labels.
     - ``joint``: all classes in one task.
     - ``views``: how often a step's images are varied; with 2, ``batch.views`` holds two tensors of
@@ -55,6 +57,7 @@ class Method(nn.Module):
     replay: ClassVar[Literal["none", "mixed", "reference"]] = "none"
     selection: ClassVar[Literal["random", "herding", "reservoir"] | str] = "random"
     keep_everything: ClassVar[bool] = False
+    trains_on: ClassVar[Literal["all", "balanced"]] = "all"
     complete: ClassVar[bool] = False
     joint: ClassVar[bool] = False
     wants_teacher: ClassVar[bool] = False

@@ -17,8 +17,10 @@ from polarbear.engine.task.training_set import TaskImages, TrainingSet, training
 
 
 def main_images(learner: Learner, stream: Stream, task: int) -> TaskImages:
-    """Return what a task's main phase trains on: all but what is held out."""
+    """Return what a task's main phase trains on: all but what is held out, or a balanced set."""
     images = TaskImages.of(stream, task, learner)
+    if learner.method.trains_on == "balanced":
+        return replace(images, training_set=_balanced(learner, stream[task]))
     everything, kept_out = images.training_set, _held_out(learner, images, task)
     if not kept_out.size:
         return images
