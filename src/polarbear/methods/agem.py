@@ -7,6 +7,7 @@ from torch import Tensor
 
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import Method, bce
+from polarbear.methods.vectors import flat
 
 
 class AGEM(Method):
@@ -51,7 +52,7 @@ class AGEM(Method):
 
 def project(gradient: tuple[Tensor, ...], against: tuple[Tensor, ...]) -> list[Tensor]:
     """Return the gradient g, or the nearest to it that does not oppose r, over all parameters."""
-    g, r = (torch.cat([part.flatten() for part in parts]) for parts in (gradient, against))
+    g, r = (flat(parts) for parts in (gradient, against))
     # Sums of products, not g @ r: autocast would round a matrix product to bf16. And a choice on
     # the device: asking for the number would make the host wait at every step.
     dot = (g * r).sum()

@@ -130,7 +130,7 @@ class Kin(Method):
         means = []
         for network, own in self.births():
             if own.start < context.old:
-                found = probabilities(network, torch.cat(images))[:, own]
+                found = looked_at(network, torch.cat(images)).softmax(dim=1)[:, own]
                 means.append(torch.stack([part.mean(dim=0) for part in torch.split(found, sizes)]))
         return torch.cat(means, dim=1).nan_to_num(0.0)
 
@@ -259,7 +259,6 @@ def expected_gains(upwards: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def probabilities(network: Model, images: Tensor) -> Tensor:
-    """Return a frozen network's softmax on images: (n, classes it knew)."""
-    parts = [network(part).float() for part in torch.split(images, AT_ONCE)]
-    return torch.cat(parts).softmax(dim=1)
+def looked_at(network: Model, images: Tensor) -> Tensor:
+    """Return a frozen network's logits on images, however many: (n, classes it knew)."""
+    return torch.cat([network(part).float() for part in torch.split(images, AT_ONCE)])
