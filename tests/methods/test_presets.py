@@ -29,7 +29,7 @@ def papers(benchmark: str, method: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("benchmark", [*CIFAR, *IMAGENET])
-@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"kin", "icarl-nme", *SOFTMAX}))
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"kin", "gdumb", "icarl-nme", *SOFTMAX}))
 def test_the_papers_values(benchmark: str, method: str) -> None:
     second = [f"{benchmark}-v2"] if benchmark.startswith("iirc") else []
     for name in (benchmark, f"{benchmark}-v1", *second):
@@ -76,6 +76,15 @@ def test_tasks_of_five_have_the_literatures_recipe(
     assert settings.epochs_of(1) == epochs
     assert [round(part * epochs) for part in settings.rate_steps] == falls
     assert (settings.memory_total, settings.batch_size, settings.momentum) == (2000, 128, 0.9)
+
+
+def test_gdumb_has_the_recipe_of_its_authors_on_cifar() -> None:
+    for benchmark in ("iirc-cifar", "cil-cifar"):
+        settings = settings_for("gdumb", benchmark)
+        assert [settings.epochs_of(task) for task in (0, 1)] == [256, 256]
+        assert (settings.learning_rate, settings.weight_decay) == (0.05, 1e-6)
+        assert (settings.batch_size, settings.clip) == (16, 10.0)
+        assert (settings.schedule, settings.memory_per_class) == ("cosine", 20)
 
 
 def test_every_benchmark_has_its_values_in_the_papers_preset() -> None:

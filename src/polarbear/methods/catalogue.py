@@ -52,6 +52,35 @@ METHODS: Mapping[str, Listed] = MappingProxyType(
             "projects the gradient so that the loss on stored images does not grow",
             options={"reference_batch_size": 128},
         ),
+        "gem": Listed(
+            "polarbear.methods.gem:GEM",
+            "GEM",
+            "projects the gradient so that no earlier task's loss on stored images grows",
+            options={"reference_batch_size": 128, "margin": 0.5},
+        ),
+        "ewc": Listed(
+            "polarbear.methods.ewc:EWC",
+            "EWC",
+            "holds each weight by its Fisher information in earlier tasks; keeps no image",
+            options={"strength": 40.0, "decay": 1.0},
+        ),
+        "si": Listed(
+            "polarbear.methods.si:SI",
+            "SI",
+            "holds each weight by its share in lowering earlier losses; keeps no image",
+            options={"strength": 0.2, "damping": 0.1},
+        ),
+        "mas": Listed(
+            "polarbear.methods.mas:MAS",
+            "MAS",
+            "holds each weight by how much it moves the outputs; keeps no image",
+            options={"strength": 1.0},
+        ),
+        "gdumb": Listed(
+            "polarbear.methods.gdumb:GDumb",
+            "GDumb",
+            "trains from scratch on memory alone after every task",
+        ),
         "icarl-cnn": Listed(
             "polarbear.methods.icarl_cnn:ICarlCNN",
             "iCaRL-CNN",
@@ -93,6 +122,18 @@ METHODS: Mapping[str, Listed] = MappingProxyType(
             "BiC",
             "distils, then corrects the newest classes' logits on images held out",
             options={"temperature": 2.0, "bias_epochs": 100, "bias_rate": 0.01},
+        ),
+        "hcv": Listed(
+            "polarbear.methods.hcv:HCV",
+            "HCV",
+            "iCaRL-CNN that finds superclasses by what fires, and predicts consistent sets",
+            options={"threshold": 0.6},
+        ),
+        "mtkd": Listed(
+            "polarbear.methods.mtkd:MTKD",
+            "MTKD",
+            "distils from the previous network and from the first; predicts at most k classes",
+            options={"first_weight": 1.0, "top_k": 2},
         ),
         "kin": Listed(
             "polarbear.methods.kin:Kin",

@@ -1,0 +1,92 @@
+"""What EWC, SI and MAS share: every weight is held where it was, as firmly as it matters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from polarbear.engine.contract.batch import Batch, TaskContext
+from polarbear.engine.contract.method import Method, bce
+from polarbear.methods.vectors import flat
+
+AT_ONCE = 16  # images whose gradients are held at the same time, each as large as the network
+
+
+class Anchored(Method):
+    """Binary cross-entropy over the task's classes, and a spring at every weight.
+
+    With θ* the weights as the last task left them and Ω how much each has mattered so far::
+
+        loss = BCE + strength / 2 · Σ Ω (θ − θ*)²
+
+    A spring is at most as stiff as 1 / learning rate: a stiffer one would throw a weight beyond
+    θ* in one step. Both Ω and θ* are vectors over all parameters, the head's too; rows of classes
+    to come have Ω = 0.
+    """
+
+    keep = "last"
+
+    @dataclass(frozen=True)
+    class Options(Method.Options):
+        """Settings of methods that hold weights."""
+
+        strength: float = field(default=1.0, metadata={"at_least": 0})
+        """How firmly weights are held, beside the loss."""
+
+    options: Options
+    importance: Tensor
+    anchor: Tensor
+
+    def begin_task(self, context: TaskContext) -> None:
+        """Hold nothing in the first task."""
+        if context.task == 0:
+            here = self.weights()
+            self.register_buffer("importance", torch.zeros_like(here))
+            self.register_buffer("anchor", here)
+
+    def weights(self) -> Tensor:
+        """Return all parameters of the model as one vector, detached."""
+        return flat(self.model.parameters()).detach()
+
+    def stiffness(self) -> Tensor:
+        """Return how firmly each weight is held: (parameters,)."""
+        most = 1 / self.context.settings.learning_rate
+        return (self.options.strength * self.importance).clamp(max=most)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return BCE over this task's classes, and what the springs hold."""
+        new = self.context.new
+        learnt = bce(self.model(batch.images)[:, new], batch.targets[:, new])
+        away = flat(self.model.parameters()) - self.anchor
+        return learnt + (self.stiffness() * away**2).sum() / 2
+
+    @torch.no_grad()
+    def consolidate(self, before: float, found: Tensor) -> None:
+        """Hold weights where they are now, with ``before`` · Ω and what was ``found``."""
+        self.importance.mul_(before).add_(found)
+        self.anchor.copy_(self.weights())
+
+
+def mean_over_images(
+    method: Method, output: Callable[[Tensor, Tensor], Tensor], size: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Return the mean over the task's images of the sizes of their gradients: (parameters,).
+
+    ``output(logits, targets)`` makes a number of an image's (seen,), whose gradient is taken, with
+    the network in evaluation mode; ``size`` makes each entry one that is not negative.
+    """
+    model = method.model.eval()  # the next task's first step puts it back
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    def number(at: dict[str, Tensor], image: Tensor, targets: Tensor) -> Tensor:
+        return output(functional_call(model, at, (image[None],))[0], targets)
+
+    of_each = vmap(grad(number), in_dims=(None, 0, 0), chunk_size=AT_ONCE)
+    total, count = torch.zeros_like(flat(parameters.values())), 0
+    for batch in method.context.batches("task"):
+        found = of_each(parameters, batch.images, batch.targets)
+        total += flat(size(part).sum(dim=0) for part in found.values())
+        count += len(batch.images)
+    return total / max(count, 1)

@@ -1,0 +1,142 @@
+"""EWC, SI and MAS: what matters, image by image and step by step, and the springs of it."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from polarbear.engine.contract.batch import Batch
+from polarbear.methods.anchored import Anchored
+from polarbear.methods.ewc import EWC
+from polarbear.methods.mas import MAS
+from polarbear.methods.si import SI
+from tiny_learner import at_task, batch_for, scores_of, slow_bce, step
+
+
+def vector(parts: list[Tensor]) -> Tensor:
+    return torch.cat([part.detach().reshape(-1) for part in parts])
+
+
+def weights(learner: Anchored) -> Tensor:
+    return vector([*learner.model.parameters()])
+
+
+def with_images(learner: Anchored, batches: list[Batch]) -> Anchored:
+    learner.context = replace(learner.context, batches=lambda which: iter(batches))
+    return learner
+
+
+def slow_mean(
+    learner: Anchored, batches: list[Batch], number: Callable[[Tensor, Tensor], Tensor], power: int
+) -> Tensor:
+    """One image at a time: the mean of |gradient| to a power."""
+    model, total, count = deepcopy(learner.model).eval(), 0.0, 0
+    for batch in batches:
+        for image, targets in zip(batch.images, batch.targets, strict=True):
+            model.zero_grad()
+            number(model(image[None])[0], targets).backward()
+            total = total + vector([p.grad for p in model.parameters()]).abs() ** power
+            count += 1
+    return total / count
+
+
+def log_loss(columns: slice) -> Callable[[Tensor, Tensor], Tensor]:
+    def number(logits: Tensor, targets: Tensor) -> Tensor:
+        p = torch.sigmoid(logits[columns])
+        y = targets[columns]
+        return -(y * p.log() + (1 - y) * (1 - p).log()).sum()
+
+    return number
+
+
+def test_ewc_adds_the_fisher_information_of_every_task() -> None:
+    learner = at_task(EWC, sizes=(4,), options=EWC.Options(decay=0.5))
+    batches = [batch_for(learner, n, seed=n) for n in (5, 3)]
+    expected = slow_mean(learner, batches, log_loss(slice(4)), 2) / 4
+    with_images(learner, batches).end_task()
+    torch.testing.assert_close(learner.importance, expected, rtol=1e-4, atol=1e-8)
+    torch.testing.assert_close(learner.anchor, weights(learner))
+    learner.model.head.grow(7)
+    learner.context = replace(learner.context, task=1, old=4, seen=7)
+    batches = [batch_for(learner, 6, replayed=0, seed=9)]
+    expected = expected / 2 + slow_mean(learner, batches, log_loss(slice(4, 7)), 2) / 3
+    with_images(learner, batches).end_task()
+    torch.testing.assert_close(learner.importance, expected, rtol=1e-4, atol=1e-8)
+
+
+def test_mas_adds_how_far_each_weight_moves_the_outputs() -> None:
+    learner = at_task(MAS)
+    batches = [batch_for(learner, n, seed=n) for n in (5, 3)]
+    before = learner.importance.clone()
+    expected = slow_mean(learner, batches, lambda z, _: sum(one * one for one in z), 1)
+    with_images(learner, batches).end_task()
+    torch.testing.assert_close(learner.importance - before, expected, rtol=1e-4, atol=1e-7)
+
+
+def task_gradient(learner: SI, batch: Batch) -> Tensor:
+    """The gradient of BCE over the task's classes alone, on a copy."""
+    model, new = deepcopy(learner.model).train(), learner.context.new
+    logits = model(batch.images)[:, new]
+    binary_cross_entropy_with_logits(logits, batch.targets[:, new]).backward()
+    return vector([p.grad for p in model.parameters()])
+
+
+def test_si_adds_up_what_every_step_was_worth() -> None:
+    learner = at_task(SI, sizes=(4, 3), options=SI.Options(strength=3.0))
+    learner.importance.fill_(0.5)
+    learner.anchor += torch.linspace(-1, 1, len(learner.anchor))  # springs pull against the loss
+    held, start, path = learner.importance.clone(), learner.anchor.clone(), 0.0
+    for seed in range(4):
+        batch, before = batch_for(learner, seed=seed), weights(learner)
+        gradient = task_gradient(learner, batch)
+        step(learner, batch)
+        path = path - gradient * (weights(learner) - before)
+    learner.end_task()
+    torch.testing.assert_close(learner.path, path, rtol=1e-3, atol=1e-7)
+    assert (path < 0).any()
+    assert (path > 0).any()
+    due = held + path.clamp(min=0) / ((weights(learner) - start) ** 2 + 0.1)
+    torch.testing.assert_close(learner.importance, due, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(learner.anchor, weights(learner))
+
+
+def test_si_begins_every_task_with_a_way_of_no_length() -> None:
+    learner = at_task(SI, sizes=(4, 3))
+    assert learner.importance.any()
+    assert not learner.path.any()
+    assert not learner.gradient.any()
+
+
+@pytest.mark.parametrize("method", [EWC, MAS, SI])
+def test_the_loss_has_a_spring_at_every_weight(method: type[Anchored]) -> None:
+    learner = at_task(method)
+    learner.importance.uniform_(0, 0.5 / learner.options.strength)
+    learner.anchor += torch.randn_like(learner.anchor)
+    batch = batch_for(learner)
+    away = (weights(learner) - learner.anchor).tolist()
+    held = sum(k * a * a for k, a in zip(learner.importance.tolist(), away, strict=True))
+    learnt = slow_bce(scores_of(learner, batch.images)[:, 4:], batch.targets[:, 4:])
+    expected = learnt + learner.options.strength / 2 * held
+    assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_no_spring_throws_a_weight_beyond_its_place() -> None:
+    learner = at_task(MAS, options=MAS.Options(strength=1e9))
+    rate = learner.context.settings.learning_rate
+    learner.importance.fill_(1.0)
+    pull = learner.stiffness() * (weights(learner) - (learner.anchor + 2))
+    torch.testing.assert_close(weights(learner) - rate * pull, learner.anchor + 2)
+
+
+def test_rows_of_classes_to_come_do_not_matter() -> None:
+    learner = at_task(EWC, sizes=(4,))
+    with_images(learner, [batch_for(learner)]).end_task()
+    rows = learner.model.head.weight
+    begin = sum(p.numel() for p in learner.model.backbone.parameters())
+    of_rows = learner.importance[begin : begin + rows.numel()].view_as(rows)
+    assert not of_rows[4:].any()
+    assert of_rows[:4].any(dim=1).all()

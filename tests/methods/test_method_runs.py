@@ -1,0 +1,60 @@
+"""Whole small runs of methods: stopped, captured, and with a task that has no images."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import fake_graphs
+from engine_run import (
+    finish,
+    interrupt_at,
+    losses_with_and_without_graphs,
+    outcome,
+    shapes_stream,
+    tiny,
+    trainer_for,
+)
+from polarbear.benchmark.schedule import Schedule
+from polarbear.launch.runner import resume, run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+every_method = pytest.mark.parametrize(
+    "method", ["ewc", "si", "mas", "gem", "gdumb", "hcv", "mtkd"]
+)
+
+
+@every_method
+def test_stopped_anywhere_a_run_ends_as_if_it_had_not_been(tmp_path: Path, method: str) -> None:
+    settings = tiny(method, epochs=1, batch_size=64, keep_scores=True)
+    taken: list[object] = []
+    more = {"stream": shapes_stream(), "save_every": 0}
+    assert run(settings, tmp_path / "whole", on_step=lambda *a: taken.append(a), **more)
+    whole = outcome(tmp_path / "whole")
+    for step in range(1, len(taken) + 1, 3):
+        with pytest.raises(KeyboardInterrupt):
+            run(settings, tmp_path / f"{step}", on_step=interrupt_at(step), **more)
+        assert resume(tmp_path / f"{step}", **more)
+        assert outcome(tmp_path / f"{step}") == whole, f"stopped after {step} of {len(taken)}"
+
+
+@every_method
+def test_captured_steps_are_the_eager_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
+) -> None:
+    captured = fake_graphs.install(monkeypatch)
+    fast, slow = losses_with_and_without_graphs(tmp_path, method, learning_rate=0.05)
+    assert len(captured) == 3
+    assert fast == pytest.approx(slow, rel=1e-3)
+
+
+@every_method
+def test_a_task_without_images_passes(method: str) -> None:
+    # With one image a leaf, a superclass's share is none.
+    stream = replace(
+        shapes_stream(1, 1), schedule=Schedule.of([["spiral", "cloud"], ["circle"], ["moon"]])
+    )
+    trainer, notes = trainer_for(tiny(method), stream)
+    finish(trainer)
+    assert len(notes.lines) == 6
