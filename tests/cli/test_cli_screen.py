@@ -13,10 +13,13 @@ import termios
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from polarbear.benchmark.schedule import Schedule
 from polarbear.cli import main
 from polarbear.cli.shared.console import Screen, plain_table, print_table
+from polarbear.named.folder import Blueprint, Data
 from synthetic_runs import make_run
 
 POLARBEAR = [sys.executable, "-m", "polarbear"]
@@ -209,3 +212,21 @@ def test_an_error_in_a_small_alphabet_is_one_line() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("polarbear: unknown benchmark '??-'")
     assert done.stderr.count("\n") == 1
+
+
+def test_names_that_the_font_lacks_give_no_warning() -> None:
+    tree = Path("tree.toml")
+    tree.write_text('alone = ["灯🐻"]\n[tree]\n"熊" = ["白熊", "棕熊"]\n', encoding="utf-8")
+    arrays = {}
+    for split in ("train", "test"):
+        labels = np.repeat(["白熊", "棕熊", "灯🐻"], 20)
+        images = np.zeros((60, 8, 8, 3), np.uint8)
+        arrays |= {f"{split}_images": images, f"{split}_labels": labels}
+    np.savez("arrays.npz", **arrays)
+    orders = (Schedule.of([["熊"], ["白熊", "灯🐻", "棕熊"]]),)
+    Blueprint("zoo", Data("arrays", Path("arrays.npz").resolve()), tree, orders).write(Path("zoo"))
+    make_run(Path("runs/er"), benchmark=str(Path("zoo").resolve()), predictions=True)
+    words = "report --figures hierarchy --formats png,pdf,svg"
+    done = through(f"polarbear {words}", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "熊" in Path("report/figures/hierarchy.svg").read_text(encoding="utf-8")

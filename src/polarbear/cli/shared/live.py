@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 from polarbear.cli.shared.console import error_console, share
 from polarbear.cli.shared.eta import Pace, Workload
@@ -27,7 +28,7 @@ SECONDS_BETWEEN_LOOKS = 0.1  # a step on a GPU takes less than drawing a line do
 
 
 class Bar:
-    """Two lines, for terminals of 80 columns, that are drawn over and over at the foot."""
+    """Two lines at 80 columns, more where it is narrower, drawn over and over at the foot."""
 
     def __init__(self, bar: Progress) -> None:
         """Begin with an empty bar."""
@@ -114,7 +115,9 @@ class Watch(Silent):
         self.valid = math.nan
         if record.split == "test":
             after = record.after
-            words = [f"after task {after}: R_{after} = {share(record.r)}", *self._left()]
+            words = [f"after task {after}: R_{after} = {share(record.r)}"]
+            if self.workload and after + 1 < len(self.workload.epochs):
+                words += self._left()
             self.display.say(self.name + ", ".join(words))
 
     def _left(self) -> list[str]:
@@ -131,6 +134,8 @@ def watch(folder: Path | None = None, name: str = "") -> Iterator[Watch]:
     if not (screen.is_terminal or widgets):
         yield Watch(Lines(screen), folder, name)
         return
-    columns = (BarColumn(bar_width=16), TextColumn("{task.description}", markup=False))
+    words = Column(no_wrap=False)  # a narrow terminal breaks the lines rather than cut them
+    text = TextColumn("{task.description}", markup=False, table_column=words)
+    columns = (BarColumn(bar_width=16), text)
     with Progress(*columns, console=screen, transient=True) as bar:
         yield Watch(Bar(bar), folder, name)

@@ -1,5 +1,6 @@
 """How every figure looks: sizes for print, files that are the same for the same runs."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,7 +73,9 @@ def line_style(look: Look) -> dict[str, Any]:
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw in our style and leave the reader's own settings as they were."""
-    with _matplotlib().rc_context(dict(STYLE)):
+    with _matplotlib().rc_context(dict(STYLE)), warnings.catch_warnings():
+        # What the font lacks is a box in PDF and PNG; SVG and the page leave it to the viewer.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
         yield
 
 
