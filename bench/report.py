@@ -2,7 +2,8 @@
 
 The runs are made up (ten methods, ten orders, ten seeds of IIRC-CIFAR, 22 tasks): every file a run
 writes but the checkpoint. The second case has predictions, so that every figure is drawn; with
-``--root``, a folder with CIFAR-100, so has a third, of a hundred runs of IIRC-CIFAR.
+``--root``, a folder with CIFAR-100, so has a third, of a hundred runs of IIRC-CIFAR. The first ones
+are of the page alone: twelve methods, seven of them in ten runs, the summaries in ``results/`` too.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -38,9 +40,34 @@ def make_runs(
     return len(METHODS) * orders * seeds
 
 
+#: The methods of a page that is measured; those of the paper's main figure have ten runs each.
+OFTEN = ("finetune", "er", "agem", "icarl-cnn", "icarl-norm", "lucir", "kin")
+ONCE = ("er-infinite", "mask-seen", "joint", "incremental-joint", "their.package:Own")
+PAGE = (
+    "import sys; from polarbear.report.read.runs import read_runs; "
+    "from polarbear.report.page.page import write_page; "
+    "write_page(read_runs(sys.argv[1]), sys.argv[2])"
+)
+
+
+def make_page_runs(root: Path, benchmark: str, data: str | None) -> int:
+    """Make the runs of a page: ten class orders, or five with two seeds each."""
+    orders = 10 if benchmark == "iirc-cifar" else 5
+    ten = [(order, seed) for order in range(orders) for seed in range(10 // orders)]
+    runs = [(m, *one) for m in OFTEN for one in ten] + [(m, 0, 0) for m in ONCE]
+    for number, (method, order, seed) in enumerate(runs):
+        about = {"benchmark": benchmark, "level": 0.1 + 0.01 * number, "root": data}
+        make_run(root / str(number), method, order, seed, predictions=True, **about)
+    return len(runs)
+
+
 def measure(root: Path, out: Path, formats: str) -> tuple[float, float]:
     """Return seconds and megabytes (the largest process) of the command, in a fresh process."""
-    words = ["-m", "polarbear", "report", root, "--out", out, "--formats", formats]
+    return measured(["-m", "polarbear", "report", root, "--out", out, "--formats", formats])
+
+
+def measured(words: Sequence[str | Path]) -> tuple[float, float]:
+    """Return seconds and megabytes of a Python process; the largest so far of all processes."""
     began = time.perf_counter()
     subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
     seconds = time.perf_counter() - began
@@ -66,13 +93,35 @@ def case(
         row(f"{benchmark}: report, {formats}, {kept}", seconds, f"{memory:.0f} MB", page)
 
 
+def page_case(benchmark: str, data: str | None = None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root, out = Path(folder) / "runs", Path(folder) / "out"
+        count = make_page_runs(root, benchmark, data)
+        page(f"{benchmark}: page, twelve methods, {count} runs with predictions", root, out)
+
+
+def page(name: str, root: Path, out: Path) -> None:
+    seconds, memory = measured(["-c", PAGE, root, out])
+    row(name, seconds, f"{memory:.0f} MB", f"{(out / 'index.html').stat().st_size / 1e6:.2f} MB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--formats", default="pdf,svg,png")
     parser.add_argument("--root", help="a folder with CIFAR-100")
+    parser.add_argument("--page", action="store_true", help="the page alone")
     asked = parser.parse_args()
     formats = asked.formats
     print("| case | time | memory | page |\n|---|--:|--:|--:|")
+    # First: memory is told of the largest process so far.
+    results = Path(__file__).parents[1] / "results"
+    with tempfile.TemporaryDirectory() as folder:
+        page("iirc-cifar: page of the summaries in results/", results, Path(folder))
+    page_case("iirc-shapes")
+    if asked.root is not None:
+        page_case("iirc-cifar", asked.root)
+    if asked.page:
+        return
     case("iirc-cifar", 10, formats, predictions=False)
     case("iirc-shapes", 2, formats, predictions=True)
     if asked.root is not None:
