@@ -27,7 +27,7 @@ from polarbear.report.page import answers as page_answers
 from polarbear.report.page.images import pick_rows, picture_data
 from polarbear.report.page.page import page_data, render, write_page
 from polarbear.report.palette import looks
-from polarbear.report.read.answers import answers
+from polarbear.report.read.answers import answers, known_hierarchy
 from polarbear.report.read.groups import Runs
 from polarbear.report.read.runs import read_runs
 from polarbear.runs.folder import RunFolder
@@ -679,6 +679,33 @@ def test_each_superclass_has_its_score_by_method(site: Opened, runs: Runs) -> No
     for _ in range(6):
         page.click("#earlier")
     assert "–" in page.inner_text("#families tbody")  # superclasses that have not arrived
+
+
+def test_an_inferred_tree_shows_what_is_right_missing_and_wrong(
+    browser: Any, runs: Runs, tmp_path: Path
+) -> None:
+    tree = known_hierarchy(runs.benchmark)
+    found = {name: up for name in tree.names if (up := tree.parent(name)) is not None}
+    right, (lost, moved, *_) = len(found) - 2, tree.children("star")
+    del found[lost]
+    found |= {moved: "circle", "spiral": "circle"}  # spiral has no superclass
+    er = replace(runs.group("er"), runs=(replace(runs.group("er").runs[0], tree=found),))
+    file = write_page(Runs(runs.benchmark, (runs.groups[0], er)), tmp_path, images=False)
+    with opened(browser, file) as site:
+        part = site.page.locator("#trees")
+        assert f"{right} found and 1 wrong; 1 given to classes" in part.inner_text()
+        star = part.locator("tr", has=site.page.locator("th", has_text="star"))
+        missing = {f"misses {tree.title(name)}" for name in (lost, moved)}
+        assert set(star.locator(".missing").all_inner_texts()) == missing
+        circle = part.locator("tr", has=site.page.locator("th", has_text="circle"))
+        wrong = {f"✗ {tree.title(moved)}", "✗ spiral"}
+        assert set(circle.locator(".wrong").all_inner_texts()) == wrong
+        assert circle.locator(".right").count() == len(tree.children("circle"))
+        assert site.errors == []
+
+
+def test_without_inferred_trees_the_page_has_no_part_for_them(site: Opened) -> None:
+    assert not site.page.is_visible("#trees-title")
 
 
 def test_methods_look_as_in_the_figures(site: Opened, runs: Runs) -> None:

@@ -18,12 +18,13 @@ from polarbear.base.version import __version__
 from polarbear.report.options import Options, chosen_pair
 from polarbear.report.page.answers import answer_data
 from polarbear.report.page.data import score_data
+from polarbear.report.page.trees import tree_data
 from polarbear.report.read.answers import comparable_runs
 from polarbear.report.read.groups import Runs
 
 SCRIPTS = (
     *("state", "address", "curves", "tables", "questions", "scatter", "families", "heat"),
-    *("matrices", "confusion", "river", "gallery", "links", "page"),
+    *("matrices", "confusion", "river", "trees", "gallery", "links", "page"),
 )
 
 
@@ -61,6 +62,7 @@ def page_data(runs: Runs, options: Options | None = None, *, images: bool = True
     return score_data(runs) | {
         "paper": options.paper,
         "pair": _pair(runs, options),
+        "trees": tree_data(runs),
         "answers": answer_data(runs, options, images=images),
     }
 

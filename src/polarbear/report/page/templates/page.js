@@ -138,6 +138,8 @@ view(["methods", "metric", "after"], drawResults);
 view(["methods", "metric", "onTask", "after"], drawByTask);
 view(["methods", "metric", "after"], drawQuestions);
 setUpLevels();
+setUpKept();
+setUpTrees();
 view(["left", "right", "after", "heatMetric"], drawHeat);
 setUpAnswers();
 drawRuns();
