@@ -41,6 +41,9 @@ def test_the_methods_are_there():
         "hcv",
         "mtkd",
         "kin",
+        "ncm",
+        "slda",
+        "ranpac",
         "joint",
         "incremental-joint",
     ]

@@ -41,6 +41,7 @@ TABLE["kin"] = TABLE["icarl-norm"] | {"inclusive": False}
 TABLE["icarl-nme"] = TABLE["icarl-cnn"]
 TABLE["replay"] = {"replay": "mixed", "keep": "last", "selection": "herding"}
 TABLE["wa"] = TABLE["bic"] = TABLE["replay"] | {"wants_teacher": True}
+TABLE |= {name: {"keep": "last"} for name in ("ncm", "slda", "ranpac")}
 PLAIN = {
     "head": "linear",
     "keep": "best",

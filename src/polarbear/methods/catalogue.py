@@ -155,6 +155,24 @@ METHODS: Mapping[str, Listed] = MappingProxyType(
                 "unknown_children": True,
             },
         ),
+        "ncm": Listed(
+            "polarbear.methods.ncm:NCM",
+            "NCM",
+            "keeps the mean feature of each class; the one nearest in direction is predicted",
+            options={"parents": True, "majority": 0.5},
+        ),
+        "slda": Listed(
+            "polarbear.methods.slda:SLDA",
+            "SLDA",
+            "keeps a mean feature per class and one covariance; a linear discriminant predicts",
+            options={"parents": True, "majority": 0.5, "shrinkage": 1e-4},
+        ),
+        "ranpac": Listed(
+            "polarbear.methods.ranpac:RanPAC",
+            "RanPAC",
+            "a ridge regression on random features, of sums that every task adds to",
+            options={"parents": True, "majority": 0.5, "width": 2000, "ridge": 1.0},
+        ),
         "joint": Listed(
             "polarbear.methods.joint:Joint",
             "joint",
