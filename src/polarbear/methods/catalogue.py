@@ -142,6 +142,7 @@ METHODS: Mapping[str, Listed] = MappingProxyType(
             options={
                 "first_sigma": 16.0,
                 "balance": True,
+                "holes": True,
                 "distillation": 2.0,
                 "temperature": 2.0,
                 "parents": True,
