@@ -123,6 +123,29 @@ METHODS: Mapping[str, Listed] = MappingProxyType(
             "distils, then corrects the newest classes' logits on images held out",
             options={"temperature": 2.0, "bias_epochs": 100, "bias_rate": 0.01},
         ),
+        "lwf": Listed(
+            "polarbear.methods.lwf:LwF",
+            "LwF",
+            "distils old classes from the previous network; stores no image",
+            options={"distillation": 1.0, "temperature": 2.0},
+        ),
+        "er-ace": Listed(
+            "polarbear.methods.er_ace:ERACE",
+            "ER-ACE",
+            "replays from a reservoir; new images compete among their batch's classes alone",
+        ),
+        "derpp": Listed(
+            "polarbear.methods.derpp:DERpp",
+            "DER++",
+            "replays from a reservoir, with the logits images had when they were stored",
+            options={"alpha": 0.1, "beta": 0.5, "beside": 128},
+        ),
+        "ss-il": Listed(
+            "polarbear.methods.ss_il:SSIL",
+            "SS-IL",
+            "separate softmaxes of old and new classes; distils task by task",
+            options={"beside": 32, "temperature": 2.0},
+        ),
         "hcv": Listed(
             "polarbear.methods.hcv:HCV",
             "HCV",
