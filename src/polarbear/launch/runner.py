@@ -2,9 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import torch
 
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError
@@ -14,10 +17,12 @@ from polarbear.base.sealed import checksum
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.launch import checkpoint
+from polarbear.launch.kept import kept_bytes
 from polarbear.launch.network_files import Written
-from polarbear.launch.prepare import Prepared, begin, reopen, threads, untrained
+from polarbear.launch.prepare import Prepared, begin, reopen, untrained
 from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.launch.stop import Stop, stop_on_signal
+from polarbear.runs.cost import count_passes
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.guards import RunError
 from polarbear.score.decide import RawScores
@@ -92,6 +97,17 @@ def resume(
         return _go(prepared, recorders, on_step, save_every)
 
 
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Compute with as many threads as the run began with: sums round by how they are shared out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _go(
     prepared: Prepared, recorders: tuple[Recorder, ...], on_step: OnStep | None, save_every: float
 ) -> bool:
@@ -153,7 +169,10 @@ def _advance(
             return False
         yield progress
         learner.machine.allow_tf32()
-    folder.finish({"tasks": trainer.tasks, "seconds": time.monotonic() - began})
+    seconds = time.monotonic() - began
+    kept = kept_bytes(learner, prepared.stream, trainer.tasks - 1)
+    passes = count_passes(folder)
+    folder.finish({"tasks": trainer.tasks, "seconds": seconds, "passes": passes, "kept": kept})
     return True
 
 

@@ -170,9 +170,16 @@ class RunFolder:
         """Return how long a finished run took."""
         if not self.finished:
             return None
+        with reading(self.path / "finished.json"):
+            return as_number(self.facts()["seconds"])
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a finished run says of itself at its end; nothing before."""
+        if not self.finished:
+            return {}
         required = self.is_sealed
         with reading(file := self.path / "finished.json"):
-            return as_number(unsealed(file.read_bytes(), required=required)["seconds"])
+            return unsealed(file.read_bytes(), required=required)
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
         """Add a line to ``epochs.jsonl`` or ``scores.jsonl``, after the last whole one."""
