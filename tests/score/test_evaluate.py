@@ -162,6 +162,17 @@ def test_forgetting_is_the_mean_fall_from_the_best(stream, seed):
     assert np.isnan(table.forgetting[0])
 
 
+@settings(max_examples=60)
+@given(stream=streams(), seed=st.integers(0, 99))
+def test_average_and_backward_transfer_by_hand(stream, seed):
+    table = scored(stream, guesses(stream, seed=seed))
+    r, r_jk = table.r, table.r_jk
+    same(table.average_incremental, [mean([*r[: j + 1]]) for j in range(len(stream))])
+    falls = [[r_jk[j, k] - r_jk[k, k] for k in range(j)] for j in range(len(stream))]
+    slow = [mean([fall for fall in each if not np.isnan(fall)]) for each in falls]
+    same(table.backward_transfer, slow)
+
+
 def test_forgetting_of_a_worked_case():
     r_jk = np.array([[0.9, np.nan, np.nan], [0.5, 0.8, np.nan], [0.6, 0.2, 1.0]])
     scores = {name: np.zeros(3) for name in BY_TASK}

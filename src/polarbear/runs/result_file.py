@@ -9,14 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from polarbear.base.arrays import Bools
+from polarbear.base.errors import PolarbearError
 from polarbear.base.files import plain
 from polarbear.base.names import file_name
 from polarbear.benchmark.stream import Stream
 from polarbear.methods.catalogue import METHODS
 from polarbear.methods.presets import preset_values
+from polarbear.named.registry import find
+from polarbear.runs.cost import Cost
 from polarbear.runs.decided import ASKED, parents_after, score_by_rule
 from polarbear.runs.folder import RunFolder
+from polarbear.score.cases import count_cases, varying_scores
 from polarbear.score.decide import OWN_RULE, USUAL, Seen
+from polarbear.score.transfer import before_arrival, mean_so_far
 from polarbear.settings.settings import Settings
 
 
@@ -41,6 +47,7 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
         "r_valid": plain(valid.r),
         "scores": plain(test.scores),
         "r_jk": plain(test.r_jk),
+        "told": told(folder, manifest, stream),
         "settings": settings,
         "command": command or command_of(settings),
         "commit": about["commit"],
@@ -48,6 +55,7 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
         "precision": about.get("precision"),
         "versions": {k: about[k] for k in ("polarbear", "python", "numpy", "torch")},
         "seconds": folder.seconds(),
+        "cost": Cost.of(folder).to_json(),
     }
 
 
@@ -91,6 +99,40 @@ def _flag(name: str, value: Any) -> str:
         value = [shlex.quote(f"{key}={json.dumps(one)}") for key, one in value.items()]
     several = value if isinstance(value, (list, tuple)) else [value]
     return " ".join([f"--{group}{dot}{own}", *map(str, several)])
+
+
+def told(
+    folder: RunFolder, manifest: Mapping[str, Any], stream: Stream | None
+) -> dict[str, list[float | None]]:
+    """Return what follows from the predictions, after each task: None where it does not.
+
+    Of how many cases ratios are and of how many images and, with the ``stream``, forward transfer.
+    """
+    classes = manifest["classes"]
+    found: dict[str, list[float | None]] = {
+        name: [None] * len(classes) for name in (*varying_scores(), "images")
+    }
+    before, done = np.full(len(classes), np.nan), []
+    for after in range(len(classes)):
+        if (predicted := folder.predictions(after)) is None:
+            continue
+        done.append(after)
+        seen = [name for task in classes[: after + 1] for name in task]
+        for name, number in _counted(predicted, manifest["settings"]["benchmark"], seen).items():
+            found[name][after] = number
+        if stream is not None and after + 1 < len(classes):
+            before[after + 1] = before_arrival(stream, after + 1, predicted)
+    if stream is not None:
+        found["forward_transfer"] = plain(mean_so_far(before, done))
+    return found
+
+
+def _counted(predicted: Bools, benchmark: str, seen: list[str]) -> dict[str, int]:
+    try:
+        counted = count_cases(predicted, find(benchmark).hierarchy(), seen)
+    except PolarbearError:  # a benchmark, or classes, that are not here
+        return {}
+    return {**counted, "images": len(predicted)}
 
 
 def _by_rule(folder: RunFolder, stream: Stream) -> dict[str, list[float | None]] | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from polarbear.base.arrays import Bools, Floats
+from polarbear.base.arrays import Bools, Floats, Ints
 from polarbear.base.errors import PolarbearError
 from polarbear.score.relations import LEVELS, Compared
 
@@ -60,7 +60,11 @@ class ImageScore:
 
 @dataclass(frozen=True)
 class PairScore:
-    """A score of pairs of labels: a ratio of two counts, which add up over the images."""
+    """A score of pairs of labels: a ratio of two counts, which add up over the images.
+
+    ``cases`` counts what it is a ratio of from predictions (n, s) and the column of each class's
+    superclass (s,), -1 for none, where that depends on what is predicted: reports then show it.
+    """
 
     name: str
     compute: Callable[[Compared], "Ratio"]
@@ -68,6 +72,7 @@ class PairScore:
     about: str = "a score of your own"
     better: Better = "high"
     shown: Mapping[str, Shown] = field(default_factory=dict)
+    cases: Callable[[Bools, Ints], int] | None = None
 
 
 Score = ImageScore | PairScore

@@ -265,6 +265,7 @@ for entry in (
                 panel="implication: predicted subclasses\nthat come with their superclass",
             )
         },
+        cases=lambda predicted, parent: implication(predicted, parent).of,
     ),
     PairScore(
         "sibling_error",

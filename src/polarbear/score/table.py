@@ -93,9 +93,17 @@ class ScoreTable:
         forgetting: a learner that stays as it is falls too. Tasks that were not added are left
         out of the maximum and of the mean.
         """
-        fall = np.full_like(self.r_jk, np.nan)
-        fall[1:] = np.fmax.accumulate(self.r_jk, axis=0)[:-1] - self.r_jk[1:]
-        return np.array([mean(row[~np.isnan(row)]) for row in fall])
+        return forgetting(self.r_jk)
+
+    @property
+    def average_incremental(self) -> Floats:
+        """After task j, the mean of R_0 to R_j: (T,). Tasks that were not added are left out."""
+        return average_incremental(self.r)
+
+    @property
+    def backward_transfer(self) -> Floats:
+        """After task j, the mean over k < j of R_jk − R_kk: (T,), NaN for j = 0."""
+        return backward_transfer(self.r_jk)
 
     def at(self, score: str, after: int) -> float:
         """Return a score after a task, NaN where it was not worked out."""
@@ -126,6 +134,37 @@ class ScoreTable:
                 f"this is not a score table ({type(error).__name__}: {error}): it has the keys "
                 "name, order, split, scores and by_task, as ScoreTable.to_json writes them"
             ) from error
+
+
+def forgetting(r_jk: Floats) -> Floats:
+    """Return :attr:`ScoreTable.forgetting` of R_jk (T, T)."""
+    fall = np.full_like(r_jk, np.nan)
+    fall[1:] = np.fmax.accumulate(r_jk, axis=0)[:-1] - r_jk[1:]
+    return _row_means(fall)
+
+
+def average_incremental(r: Floats) -> Floats:
+    """Return :attr:`ScoreTable.average_incremental` of R_j (T,).
+
+    >>> average_incremental(np.array([1.0, 0.5, np.nan, 0.6])).tolist()
+    [1.0, 0.75, nan, 0.7000000000000001]
+    """
+    before = np.where(np.tri(len(r), dtype=bool), r, np.nan)
+    return np.where(np.isnan(r), np.nan, _row_means(before))
+
+
+def backward_transfer(r_jk: Floats) -> Floats:
+    """Return :attr:`ScoreTable.backward_transfer` of R_jk (T, T).
+
+    >>> backward_transfer(np.array([[0.9, np.nan], [0.5, 0.8]])).round(2).tolist()
+    [nan, -0.4]
+    """
+    change = r_jk - np.diagonal(r_jk)
+    return _row_means(np.where(np.tri(len(r_jk), k=-1, dtype=bool), change, np.nan))
+
+
+def _row_means(values: Floats) -> Floats:
+    return np.array([mean(row[~np.isnan(row)]) for row in values])
 
 
 def mean(values: Floats) -> float:
