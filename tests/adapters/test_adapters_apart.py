@@ -24,7 +24,6 @@ ADAPTERS = {
     "torch_metric": ("torchmetrics", "TorchMetrics", "torchmetrics", ""),
     "avalanche": ("avalanche", "Avalanche", "avalanche", ""),
     "continuum": ("continuum", "Continuum", "continuum", ""),
-    "transformers": ("transformers", "Hugging Face transformers", "transformers", ""),
 }
 
 WITHOUT = """

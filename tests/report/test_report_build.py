@@ -34,7 +34,8 @@ def test_everything_is_made_and_listed(tmp_path: Path) -> None:
     }
     tables = ("tables: results", "tables: statistics", "tables: decisions")
     assert heard == [*itertools.chain(*parts.values()), *tables, "page"]
-    assert set(report.left_out) == {"memory", "inferred-tree", "logged", "decisions"}
+    lacking = {"memory", "inferred-tree", "logged", "decisions", "bytes-kept"}
+    assert set(report.left_out) == lacking
     for one in report.made:
         assert all(file.stat().st_size > 100 for file in one.files)
         assert one.caption.endswith(".")
@@ -61,12 +62,12 @@ def test_without_predictions_some_figures_are_left_out_and_say_so(tmp_path: Path
     report = build_report(runs, tmp_path / "out", formats=("svg",))
     reason = "no run has kept its predictions"
     left_out = dict.fromkeys(
-        ("confusion", "confusion-full", "river", "gallery", "side-by-side"), reason
+        ("superclasses", "confusion", "confusion-full", "river", "gallery", "side-by-side"), reason
     )
     left_out["decisions"] = (
         "no run has kept its raw scores: `polarbear run` does with --keep-scores"
     )
-    other = ("memory", "inferred-tree", "logged")
+    other = ("memory", "inferred-tree", "logged", "bytes-kept")
     assert {k: v for k, v in report.left_out.items() if k not in other} == left_out
     assert f"- river: {reason}" in (tmp_path / "out" / "contents.md").read_text(encoding="utf-8")
 
@@ -184,7 +185,7 @@ def test_the_command_says_what_it_made(
     assert command(tmp_path, "--out", out, *choices) == 0
     said = capsys.readouterr().out
     assert "iirc-shapes-v1, runs of ER (2)" in said
-    assert f"1 figure and 8 tables in {out}" in said
+    assert f"1 figure and 9 tables in {out}" in said
     assert "left out: gallery: no run has kept its predictions" in said
     assert sorted(file.name for file in (out / "figures").iterdir()) == [
         *("average-pw-js.pdf", "average-pw-js.png")

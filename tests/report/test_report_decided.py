@@ -17,6 +17,7 @@ from polarbear.launch.runner import run
 from polarbear.report.build import build_report, draw
 from polarbear.report.read.decided import ORACLES, RULES, decided
 from polarbear.report.read.runs import read_runs
+from polarbear.report.read.words import of_n
 from polarbear.runs.decided import ASKED
 from polarbear.runs.folder import RunFolder
 from polarbear.score.decide import Seen, decision
@@ -236,7 +237,8 @@ def test_the_figure_shows_knowledge_and_decision(folder: Path) -> None:
         ],
     }
     assert "expected-tree (oracle)" in drawing.caption
-    assert [t.get_text() for t in axes.get_yticklabels()] == ["ER (2 runs)", "Kin (1 run)"]
+    names = [t.get_text() for t in axes.get_yticklabels()]
+    assert names == [f"ER ({of_n(2)})", f"Kin ({of_n(1)})"]
 
 
 def test_a_run_that_stopped_early_is_left_out_with_the_reason(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from PIL import Image
 from polarbear.base.errors import DataError, UnknownNameError
 from polarbear.methods.catalogue import METHODS
 from polarbear.report.build import draw
-from polarbear.report.figures.confusion import _shades, confusion_shares
-from polarbear.report.figures.gallery import chosen_rows, labels_of
+from polarbear.report.figures.confusion import confusion_shares
+from polarbear.report.figures.confusion import shades as shades_of
+from polarbear.report.figures.gallery import _short, chosen_rows, labels_of
 from polarbear.report.figures.river import KINDS, kinds_of, label_river
 from polarbear.report.figures.style import FORMATS, save
 from polarbear.report.options import Options
@@ -23,6 +24,7 @@ from polarbear.report.palette import looks
 from polarbear.report.read.answers import answers, comparable_runs
 from polarbear.report.read.paper import paper_results
 from polarbear.report.read.runs import Runs, read_runs
+from polarbear.report.read.words import of_n
 from synthetic_runs import make_run, shapes, summary
 
 
@@ -49,7 +51,7 @@ def cells(image: Any, size: int) -> np.ndarray:
 
 def shades(shares: np.ndarray) -> np.ndarray:
     """The colours of shares: (s, s, 4)."""
-    return np.asarray(_shades()(shares, bytes=True))
+    return np.asarray(shades_of()(shares, bytes=True))
 
 
 def lines(axes: object) -> dict[str, np.ndarray]:
@@ -63,17 +65,38 @@ def test_averages_are_the_groups_means_with_a_band(runs: Runs, figure: str, scor
     (drawing,) = draw(figure, runs)
     (axes,) = drawing.figure.axes
     drawn = lines(axes)
-    assert list(drawn) == ["ER (2 runs)", "iCaRL-norm (2 runs)", "joint (1 run)"]
+    assert list(drawn) == [f"ER ({of_n(2)})", f"iCaRL-norm ({of_n(2)})", f"joint ({of_n(1)})"]
     for group, label in zip(runs.groups, drawn, strict=True):
         mean = group.mean(score)
         np.testing.assert_array_equal(drawn[label], mean[~np.isnan(mean)])
-    group, band = runs.groups[0], axes.collections[0].get_paths()[0].vertices
-    expected = {*(group.mean(score) - group.std(score)), *(group.mean(score) + group.std(score))}
-    assert expected <= set(band[:, 1])
-    assert axes.get_xlabel() == "after task $j$"
-    assert "1 to 2 runs" in drawing.caption
-    legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
-    assert legend == ["joint (1 run)", "iCaRL-norm (2 runs)", "ER (2 runs)"]
+    assert not axes.collections  # of two runs an interval would be wider than the axes
+    assert axes.get_xlabel() == "after task"
+    assert "over n = 1 to 2 runs" in drawing.caption
+    assert [text.get_text() for text in axes.texts] == list(drawn)
+    assert [text.get_color() for text in axes.texts] == [line.get_color() for line in axes.lines]
+
+
+def test_a_band_is_the_interval_of_three_runs_or_more(tmp_path: Path) -> None:
+    for order, level in enumerate((0.4, 0.5, 0.7)):
+        make_run(tmp_path / str(order), order=order, level=level)
+    group = read_runs(tmp_path).groups[0]
+    (axes,) = draw("average-pw-js", read_runs(tmp_path))[0].figure.axes
+    band = axes.collections[0].get_paths()[0].vertices
+    mean, std = group.mean("pw_jaccard"), group.std("pw_jaccard")
+    half = 4.302653 * std / 3**0.5  # Student's t with two degrees of freedom
+    expected = np.unique(np.append(mean - half, mean + half))
+    np.testing.assert_allclose(np.unique(band[:, 1]), expected, rtol=1e-6)
+    assert axes.get_title(loc="left") == f"mean and 95 % interval, {of_n(3)}"
+
+
+def test_sister_figures_have_the_same_order_and_limits(runs: Runs) -> None:
+    drawn = [
+        draw(name, runs)[0].figure.axes[0]
+        for name in ("average-pw-js", "average-jaccard", "per-task")
+    ]
+    assert len({axes.get_ylim() for axes in drawn}) == 1
+    names = [[line.get_label() for line in axes.get_lines()] for axes in drawn]
+    assert names[0] == names[1] == [*names[2], f"joint ({of_n(1)})"]  # which has no tasks
 
 
 def test_long_names_leave_room_for_the_curves(runs: Runs, tmp_path: Path) -> None:
@@ -84,8 +107,9 @@ def test_long_names_leave_room_for_the_curves(runs: Runs, tmp_path: Path) -> Non
         save(drawing, tmp_path, ("png",))
         axes = drawing.figure.axes[0].get_position()
         assert axes.width > 0.2, name
-        legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
-        assert any("total memory 2000" in text.replace("\n", " ") for text in legend)
+        legends = [text for legend in drawing.figure.legends for text in legend.get_texts()]
+        names = [text.get_text() for text in (*legends, *drawing.figure.axes[0].texts)]
+        assert any("total memory 2000" in text.replace("\n", " ") for text in names)
 
 
 def test_a_figure_of_tasks_that_no_run_has_come_to_needs_no_legend(tmp_path: Path) -> None:
@@ -105,16 +129,16 @@ def test_per_task_is_the_diagonal(runs: Runs) -> None:
     drawn = lines(draw("per-task", runs)[0].figure.axes[0])
     for group in runs.groups[:2]:
         expected = np.diagonal(group.by_task_mean())
-        np.testing.assert_array_equal(drawn[f"{group.title} (2 runs)"], expected)
+        np.testing.assert_array_equal(drawn[f"{group.title} ({of_n(2)})"], expected)
     assert not any("joint" in name for name in drawn)
 
 
 def test_forgetting_follows_the_chosen_tasks(runs: Runs) -> None:
     panels = draw("forgetting", runs, Options(tasks=(0, 4, 6)))[0].figure.axes
     assert [p.get_title() for p in panels if p.get_visible()] == [
-        f"images of task $k$ = {task}" for task in (0, 4, 6)
+        f"images of task {task}" for task in (0, 4, 6)
     ]
-    (line,) = (one for one in panels[1].get_lines() if one.get_label() == "ER (2 runs)")
+    (line,) = (one for one in panels[1].get_lines() if one.get_label() == f"ER ({of_n(2)})")
     assert line.get_xdata().tolist() == [4, 5, 6]
     np.testing.assert_array_equal(line.get_ydata(), runs.groups[0].by_task_mean()[4:, 4])
 
@@ -123,10 +147,10 @@ def test_questions_are_three_curves(runs: Runs) -> None:
     panels = draw("questions", runs)[0].figure.axes
     for axes, score in zip(panels, ("implication", "sibling_error", "late_recall"), strict=True):
         expected = runs.groups[0].mean(score)[1:]
-        np.testing.assert_array_equal(lines(axes)["ER (2 runs)"], expected)
+        np.testing.assert_array_equal(lines(axes)[f"ER ({of_n(2)})"], expected)
 
 
-def test_the_papers_curves_are_dashed_beside_ours(tmp_path: Path) -> None:
+def test_the_papers_curves_are_dotted_beside_ours(tmp_path: Path) -> None:
     for method in ("er", "incremental-joint", "finetune"):
         summary(tmp_path / "iirc-cifar" / method / "order-0.json", [0.5] * 22)
     figure = draw("average-pw-js", read_runs(tmp_path), Options(paper=True))[0].figure
@@ -135,8 +159,8 @@ def test_the_papers_curves_are_dashed_beside_ours(tmp_path: Path) -> None:
     assert theirs == ["ER, the paper", "incremental joint, the paper"]
     assert drawn[theirs[0]].get_ydata()[[0, 21]].tolist() == [0.72, 0.13]
     assert drawn[theirs[0]].get_linestyle() == "--"
-    assert drawn[theirs[0]].get_color() == drawn["ER (1 run)"].get_color()
-    assert drawn["ER (1 run)"].get_linestyle() == "-"
+    assert drawn[theirs[0]].get_color() == drawn["ER"].get_color()
+    assert drawn["ER"].get_linestyle() == "-"
 
 
 def test_the_papers_tables_are_whole() -> None:
@@ -158,7 +182,7 @@ def test_memory_shows_each_size(tmp_path: Path) -> None:
         make_run(tmp_path / str(size), memory_per_class=size, level=level)
     runs = read_runs(tmp_path)
     left, right = draw("memory", runs)[0].figure.axes
-    assert list(lines(left)) == [f"{size} (1 run)" for size in (5, 20, 100)]
+    assert list(lines(left)) == [f"{size} ({of_n(1)})" for size in (5, 20, 100)]
     ends = right.collections[-1].get_offsets()[:, 1]
     np.testing.assert_array_equal(ends, [group.mean("pw_jaccard")[6] for group in runs.groups])
     assert [tick.get_text() for tick in right.get_xticklabels()] == ["5", "20", "100"]
@@ -174,10 +198,11 @@ def test_memory_of_a_short_run_has_no_end(tmp_path: Path) -> None:
 
 
 def test_bands_are_inside_the_axes(tmp_path: Path) -> None:
-    for order, level in ((0, 0.2), (1, 0.7)):
+    for order, level in ((0, 0.45), (1, 0.5), (2, 0.6)):
         make_run(tmp_path / str(order), order=order, level=level)
     runs = read_runs(tmp_path)
-    highest = float((runs.groups[0].mean("pw_jaccard") + runs.groups[0].std("pw_jaccard")).max())
+    group = runs.groups[0]
+    highest = float((group.mean("pw_jaccard") + group.half_width("pw_jaccard")).max())
     assert 0.75 < highest < 1
     assert draw("average-pw-js", runs)[0].figure.axes[0].get_ylim()[1] > highest
 
@@ -200,7 +225,7 @@ def test_confusion_is_drawn_beside_the_truth(runs: Runs) -> None:
     expected = confusion_shares(predicted, view.targets)
     np.testing.assert_array_equal(cells(grid[3].images[0], 36), shades(expected))
     names = [drawing.figure.get_supxlabel(), drawing.figure.get_supylabel()]
-    assert [name.split(" (")[0] for name in names] == ["label given", "a label the images carry"]
+    assert names == ["label given, to the right", "a label the images carry, downwards"]
     assert [axes.get_ylabel() for axes in grid[::2]] == ["ground truth", "ER", "iCaRL-norm"]
     assert "Without joint: no predictions" in drawing.caption
 
@@ -319,8 +344,12 @@ def test_the_gallery_marks_right_wrong_and_missing_labels(runs: Runs) -> None:
     run, rows = runs.groups[0].runs[0], chosen_rows(shapes(0))
     assert len(rows) == 6
     tree = shapes(0).hierarchy
+    drawings = draw("gallery", runs)
+    texts = [text.get_text() for text in drawings[0].figure.axes[0].texts]
+    moments = [int(t.removeprefix("after task ")) for t in texts if t.startswith("after task")]
+    assert (moments[0], moments[-1], len(moments)) == (0, 6, 5)  # as many as a page is wide
     written: list[str] = []
-    for after in run.done:
+    for after in moments:
         given = answers(run, after)
         for row in rows:
             said = labels_of(given, int(row))
@@ -332,12 +361,10 @@ def test_the_gallery_marks_right_wrong_and_missing_labels(runs: Runs) -> None:
             right, wrong, missing = ([n for m, n in said if m == mark] for mark in "✓✗–")
             assert {*right, *wrong} == {*classes[given.predicted[place[0]]]}
             assert {*right, *missing} == {*classes[given.view.targets[place[0]]]}
-            written += [f"✓ {tree.title(name)}" for name in right]
+            written += [f"✓ {_short(tree, name)}" for name in right]
     written.append("✓ right")  # what the mark means
-    drawings = draw("gallery", runs)
     assert [d.name for d in drawings] == ["gallery-er", "gallery-icarl-norm"]
     (axes,) = drawings[0].figure.axes
-    texts = [text.get_text() for text in axes.texts]
     assert sorted(t for t in texts if t.startswith("✓")) == sorted(written)
     assert len(axes.images) == 6
     shown = shapes(0).images("test")[rows[:1]][0]

@@ -17,7 +17,9 @@ from polarbear.report.figures import scores as figures
 from polarbear.report.figures.confusion import confusion, confusion_full
 from polarbear.report.figures.decisions import decisions
 from polarbear.report.figures.gallery import gallery, side_by_side
+from polarbear.report.figures.heat import superclasses
 from polarbear.report.figures.logged import logged
+from polarbear.report.figures.points import bytes_kept, levels
 from polarbear.report.figures.river import river
 from polarbear.report.figures.style import FORMATS, Drawing, save, styled
 from polarbear.report.figures.tree import inferred_trees
@@ -39,11 +41,14 @@ Part = Callable[[], list["Made"]]
 Result = tuple[list["Made"], str]
 
 FIGURES: Mapping[str, Draw] = {
+    "levels": levels,
     "average-pw-js": figures.average_pw_js,
     "average-jaccard": figures.average_jaccard,
     "per-task": figures.per_task,
     "forgetting": figures.forgetting,
     "questions": figures.questions,
+    "bytes-kept": bytes_kept,
+    "superclasses": superclasses,
     "confusion": confusion,
     "confusion-full": confusion_full,
     "memory": figures.memory,
@@ -58,7 +63,7 @@ FIGURES: Mapping[str, Draw] = {
 #: Figures with a drawing per method. Each is a part of its own, so that processes share them.
 BY_METHOD = ("confusion-full", "gallery")
 TABLES: Mapping[str, Callable[[Runs, Options], list[Table]]] = {
-    "results": lambda runs, options: result_tables(runs, paper=options.paper),
+    "results": lambda runs, options: result_tables(runs, paper=options.paper, root=options.root),
     "statistics": statistics_tables,
     "decisions": decision_tables,
 }
@@ -106,6 +111,7 @@ def build_report(
     """
     out, options = Path(out), options or Options()
     options.check(runs)
+    runs = options.chosen(runs)
     for kind, given, valid in (("format", formats, FORMATS), ("figure", only, FIGURES)):
         for name in given:
             if name not in valid:
@@ -169,8 +175,10 @@ def draw(name: str, runs: Runs, options: Options | None = None) -> list[Drawing]
     """Draw one figure by name; some are several drawings."""
     if name not in FIGURES:
         raise unknown_name("figure", name, FIGURES)
-    with styled():
-        return FIGURES[name](runs, options or Options())
+    options = options or Options()
+    options.check(runs)
+    with styled(options.size):
+        return FIGURES[name](options.chosen(runs), options)
 
 
 def _parts(
@@ -206,10 +214,11 @@ def _drawn(name: str, runs: Runs) -> dict[str, Draw]:
 def _figures(
     draw_part: Draw, runs: Runs, folder: Path, options: Options, formats: Sequence[str]
 ) -> list[Made]:
-    with styled():
+    with styled(options.size):
         drawings = draw_part(runs, options)
     return [
-        Made(one.name, "figure", one.caption, tuple(save(one, folder, formats))) for one in drawings
+        Made(one.name, "figure", one.caption, tuple(save(one, folder, formats, options.size)))
+        for one in drawings
     ]
 
 

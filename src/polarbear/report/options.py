@@ -1,7 +1,7 @@
 """What a reader may choose in a report."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polarbear.base.errors import DataError, PolarbearError, unknown_name
@@ -12,12 +12,30 @@ from polarbear.report.read.groups import Group, Runs
 
 
 @dataclass(frozen=True)
+class Size:
+    """Where figures will stand: their width there in inches, and how much larger than print."""
+
+    width: float
+    scale: float = 1.0
+
+
+#: A column of a paper in two columns, its whole page, and a slide.
+SIZES: Mapping[str, Size] = {
+    "column": Size(3.3),
+    "page": Size(6.9),
+    "talk": Size(12.0, scale=2.2),
+}
+
+
+@dataclass(frozen=True)
 class Options:
     """Choices of a report; what is left empty is chosen for the runs at hand.
 
     ``tasks`` are those whose course and confusion are shown, ``superclass`` the one of the label
     river, ``compare`` two groups side by side. ``paper`` draws the paper's own curves dashed.
-    ``root`` is the folder with the data (default: where the runs found them).
+    ``root`` is the folder with the data (default: where the runs found them). ``size`` is what the
+    figures are for, one of ``SIZES``; ``methods`` are the groups that are shown, by the name of the
+    group or of the method.
     """
 
     tasks: tuple[int, ...] = ()
@@ -25,17 +43,38 @@ class Options:
     compare: tuple[str, ...] = ()
     paper: bool = False
     root: Path | None = None
+    size: str = "page"
+    methods: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> float:
+        """Inches across in which a figure is laid out, before all of it is enlarged."""
+        return SIZES[self.size].width / SIZES[self.size].scale
+
+    def chosen(self, runs: Runs) -> Runs:
+        """Return the runs of the chosen methods, in the order they have in every report."""
+        if not self.methods:
+            return runs
+        valid = dict.fromkeys(name for group in runs.groups for name in (group.method, group.name))
+        for name in self.methods:
+            if name not in valid:
+                raise unknown_name("method in these runs", name, valid)
+        wanted = set(self.methods)
+        return replace(runs, groups=tuple(g for g in runs.groups if wanted & {g.method, g.name}))
 
     def check(self, runs: Runs) -> None:
-        """Refuse tasks and groups that the runs do not have."""
+        """Refuse sizes that there are not, and tasks and groups that the runs do not have."""
+        if self.size not in SIZES:
+            raise unknown_name("size", self.size, SIZES)
         for task in self.tasks:
             if not 0 <= task < runs.tasks:
                 raise PolarbearError(
                     f"there is no task {task} to show: {runs.benchmark} has tasks 0 to "
                     f"{runs.tasks - 1}"
                 )
+        shown = self.chosen(runs)
         for name in self.compare:
-            runs.group(name)
+            shown.group(name)
         if self.superclass is not None:
             named_superclass(known_hierarchy(runs.benchmark), self.superclass)
         if len(self.compare) not in (0, 2):

@@ -41,12 +41,28 @@ def report(
         ),
     ] = None,
     figures: Annotated[str, flag("Figures to draw.", "LIST", default="all")] = "",
+    size: Annotated[
+        str,
+        flag(
+            "What the figures are for: a column of a paper (3.3 inches wide), a page (6.9) or a "
+            "talk (12, with large letters).",
+            "column|page|talk",
+            name="for",
+        ),
+    ] = "page",
+    methods: Annotated[
+        str,
+        flag(
+            "Methods to show, such as er,kin; groups by their whole names.", "LIST", default="all"
+        ),
+    ] = "",
     paper: Annotated[bool, flag("Draw the paper's own curves beside ours, dashed.")] = False,
     root: RunsRoot = None,
 ) -> None:
     """Make figures, tables and a page from runs of one benchmark, finished or not."""
     began = time.perf_counter()
-    options = Options(_numbers(tasks), superclass, compare or (), paper, root)
+    chosen, pair = _words(methods), compare or ()
+    options = Options(_numbers(tasks), superclass, pair, paper, root, size, chosen)
     runs = read_runs(folders)
     with error_console().status("drawing …") as status:
         made = build_report(
@@ -59,7 +75,8 @@ def report(
             say=lambda name: status.update(Text(readable(f"{name} done …"))),
         )
     seconds, screen = time.perf_counter() - began, console()
-    groups = ", ".join(f"{group.title} ({group.count})" for group in runs.groups)
+    shown = options.chosen(runs).groups
+    groups = ", ".join(f"{group.title} ({group.count})" for group in shown)
     screen.print(f"{runs.benchmark}, runs of {groups}", soft_wrap=True)
     kinds = [one.kind for one in made.made]
     screen.print(

@@ -8,9 +8,12 @@ from tyro.conf import arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 
-def flag(says: str, metavar: str | None = None, *, default: str = "") -> object:
+def flag(
+    says: str, metavar: str | None = None, *, default: str = "", name: str | None = None
+) -> object:
     """Return how ``--help`` shows a flag; ``default`` says what happens where None is given.
 
+    ``name`` is the flag's, where no parameter can be called so.
     That a flag is not given, or a switch is off, goes without saying.
     """
 
@@ -18,7 +21,7 @@ def flag(says: str, metavar: str | None = None, *, default: str = "") -> object:
         shown = default or found
         return "" if shown in ("", "None", "False") else f"(default: {shown})"
 
-    return arg(metavar=metavar, help=says, help_behavior_hint=hint)
+    return arg(name=name, metavar=metavar, help=says, help_behavior_hint=hint)
 
 
 def _named_values(words: list[str]) -> dict[str, Any]:

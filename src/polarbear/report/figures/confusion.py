@@ -8,7 +8,7 @@ import numpy as np
 
 from polarbear.base.arrays import Bools, Floats
 from polarbear.base.names import file_name
-from polarbear.report.figures.style import CRISP, PAGE, Drawing, new_figure, show_pixels
+from polarbear.report.figures.style import CRISP, Drawing, new_figure, points, show_pixels
 from polarbear.report.options import Options, chosen_moments
 from polarbear.report.read.answers import Answers, answers, comparable_runs, note_of_absent
 from polarbear.report.read.groups import Group, Run, Runs
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 SHADES = ("#ffffff", "#9ecae1", "#3182bd", "#08306b")
 TRUTH = "ground truth"
 #: Inches a label in full has, and a letter of its name.
-STEP, LETTER = 0.105, 0.038
-#: Inches a matrix of the overview has at most, and all of them down a printed page.
-SIDE, DOWN = 1.6, 9.2
+STEP, LETTER = 0.115, 0.055
+#: Inches that all matrices of the overview have down a printed page.
+DOWN = 8.4
 #: Matrices that have all their pixels, together 63 MB: ten methods and the truth after five tasks.
 MATRICES = 55
 CARRIED, GIVEN = "a label the images carry", "label given"
@@ -55,14 +55,16 @@ def confusion(runs: Runs, options: Options) -> list[Drawing]:
     chosen = comparable_runs(runs)
     moments = chosen_moments(options, {j for _, run in chosen for j in run.done})
     rows, columns = len(chosen) + 1, len(moments)
-    side = min(SIDE, (PAGE - 0.9) / columns, DOWN / rows)
-    figure = new_figure(0.9 + side * columns, 0.5 + side * rows)
+    around = 1.0
+    side = min((options.width - around) / columns, DOWN / rows)
+    figure = new_figure(options.width, 0.6 + side * rows)
     grid = figure.subplots(rows, columns, squeeze=False)
     # Many matrices are small on the page, and need fewer pixels each.
     crisp = int(CRISP * min(1, (MATRICES / (rows * columns)) ** 0.5))
     for column, after in enumerate(moments):
         top = grid[0, column]
-        top.set_title(f"after task {after}", fontsize=7.5)
+        # Where all of it does not fit above a matrix, the axis below says the rest.
+        top.set_title(f"after task {after}" if side > 0.8 else str(after), fontsize="small")
         for axes, (_, run) in zip(grid[1:, column], chosen, strict=True):
             if after not in run.done:
                 axes.set(xticks=[], yticks=[], facecolor="#f4f4f4")
@@ -74,10 +76,14 @@ def confusion(runs: Runs, options: Options) -> list[Drawing]:
             if not top.images:
                 _matrix(top, confusion_shares(truth, truth), crisp)
     for axes, name in zip(grid[:, 0], [TRUTH, *(g.title for g, _ in chosen)], strict=True):
-        axes.set_ylabel(textwrap.fill(name, 13), fontsize=7.5)
+        letters = max(8, int(side / LETTER))
+        axes.set_ylabel(textwrap.fill(name, letters, break_long_words=False), fontsize="small")
     _colour_bar(figure, list(grid.flat))
-    figure.supylabel(f"{CARRIED} (in order of arrival, downwards)", fontsize=7.5)
-    figure.supxlabel(f"{GIVEN} (in order of arrival, to the right)", fontsize=7.5)
+    wide = side > 0.8
+    figure.supylabel(CARRIED + ", downwards" * wide, fontsize="small")
+    figure.supxlabel(GIVEN + ", to the right" * wide, fontsize="small")
+    if not wide:
+        figure.suptitle("after task", fontsize="small")
     words = f"Confusion matrices, {runs.benchmark}, {chosen[0][1].which}. {READING}"
     return [Drawing("confusion", words + note_of_absent(runs, chosen), figure)]
 
@@ -120,10 +126,11 @@ def _in_full(group: Group, run: Run, after: int, options: Options) -> Drawing:
 def _two_squares(given: Answers) -> "tuple[Figure, list[Axes], Axes]":
     """Return two square axes with room for the labels, and a narrow one for the scale.
 
-    Placed by hand: to measure hundreds of labels takes longer than to draw them.
+    Placed by hand: to measure hundreds of labels takes longer than to draw them. Every label is
+    named, so that the figure is as large as that asks for, whatever it is for.
     """
     names = [given.hierarchy.title(name) for name in given.view.classes]
-    side = max(2.2, min(STEP * len(names), 40.0))
+    side = max(2.2, STEP * len(names))
     room = 0.35 + LETTER * max(map(len, names))
     width, height = 2 * (side + room) + 0.75, side + room + 0.3
     figure = new_figure(width, height, placed=True)
@@ -140,7 +147,8 @@ def _two_squares(given: Answers) -> "tuple[Figure, list[Axes], Axes]":
     return figure, panels, place(2 * (room + side) + 0.12, 0.09, min(side, 3.0))
 
 
-def _shades() -> "Colormap":
+def shades() -> "Colormap":
+    """Return the colours of shares and scores, from 0, which is white, to 1."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("shares", SHADES)
@@ -148,7 +156,7 @@ def _shades() -> "Colormap":
 
 def _matrix(axes: "Axes", shares: Floats, crisp: int = CRISP) -> None:
     # Coloured at once: four bytes a pixel are kept until all is drawn, not twelve.
-    show_pixels(axes, _shades()(shares, bytes=True), crisp)
+    show_pixels(axes, shades()(shares, bytes=True), crisp)
     axes.set(xticks=[], yticks=[], facecolor="#eeeeee")
     axes.grid(visible=False)
     for spine in axes.spines.values():
@@ -158,18 +166,17 @@ def _matrix(axes: "Axes", shares: Floats, crisp: int = CRISP) -> None:
 def _name_labels(axes: "Axes", given: Answers) -> None:
     """Name rows and columns; superclasses bold, a thin line where a task begins."""
     classes = given.view.classes
-    size = min(5.0, 5.0 * 40.0 / (STEP * len(classes)))
     for place, name in enumerate(classes):
         weight = "bold" if given.hierarchy.children(name) else "normal"
-        style: dict[str, Any] = {"fontsize": size, "fontweight": weight, "clip_on": False}
+        style: dict[str, Any] = {"fontsize": "small", "fontweight": weight, "clip_on": False}
         text = given.hierarchy.title(name)
         axes.text(-0.8, place, text, ha="right", va="center", **style)
         below = len(classes) - 0.2
         axes.text(place, below, text, ha="center", va="top", rotation=90, **style)
     begins = np.cumsum([len(task) for task in given.stream.schedule.tasks])
     for begin in begins[begins < len(classes)]:
-        axes.axhline(begin - 0.5, color="#bbbbbb", linewidth=0.4)
-        axes.axvline(begin - 0.5, color="#bbbbbb", linewidth=0.4)
+        axes.axhline(begin - 0.5, color="#bbbbbb", linewidth=points(0.4))
+        axes.axvline(begin - 0.5, color="#bbbbbb", linewidth=points(0.4))
 
 
 def _colour_bar(figure: "Figure", panels: list["Axes"], bar: "Axes | None" = None) -> None:
@@ -177,6 +184,6 @@ def _colour_bar(figure: "Figure", panels: list["Axes"], bar: "Axes | None" = Non
 
     beside: dict[str, Any] = {"ax": panels, "shrink": 0.5, "aspect": 30, "pad": 0.01}
     where = beside if bar is None else {"cax": bar}
-    scale = figure.colorbar(ScalarMappable(cmap=_shades()), **where)
+    scale = figure.colorbar(ScalarMappable(cmap=shades()), **where)
     scale.set_label("share of the images")
     scale.outline.set_visible(False)

@@ -1,4 +1,4 @@
-"""Curves over the tasks, with bands, legends and the paper's own beside them."""
+"""Curves over the tasks, with bands, names at their ends and the paper's own beside them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import fill
@@ -6,84 +6,94 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polarbear.base.arrays import Floats
-from polarbear.base.errors import DataError, counted
+from polarbear.base.arrays import Bools
+from polarbear.base.errors import DataError
 from polarbear.methods.catalogue import title
-from polarbear.report.figures.style import line_style
+from polarbear.report.figures.labels import name_ends
+from polarbear.report.figures.style import MISSING, line_style, points
 from polarbear.report.palette import Look, looks
 from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.paper import paper_results
+from polarbear.report.read.series import Course, Series
+from polarbear.report.read.words import ENOUGH, of_n, over_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-#: What gives a group's mean and standard deviation after each task: (T,) each.
-Series = Callable[[Group], tuple[Floats, Floats]]
+
+#: What says after which tasks a group's number is of too few cases: (T,).
+Few = Callable[[Group], Bools]
 
 PAPERS = ", the paper"
-DASHED: Mapping[str, Any] = {"linestyle": (0, (4, 2)), "linewidth": 1.0}
+#: Bounds are dashed.
+DOTTED: Mapping[str, Any] = {"linestyle": (0, (1, 1.5))}
+#: Inches that a letter of the smallest type has on average.
+LETTER = 0.055
 
 
-def average(score: str) -> Series:
-    """Return a score over all images seen so far."""
-    return lambda group: (group.mean(score), group.std(score))
+def labels(groups: Sequence[Group]) -> Callable[[Group], str]:
+    """Return what names a group: with its number of runs, where that is not the same for all."""
+    alike = len({group.count for group in groups}) == 1
 
+    def label(group: Group) -> str:
+        # Matplotlib leaves a curve whose name begins with _ out of legends.
+        shown = f" {group.title}" if group.title.startswith("_") else group.title
+        return shown if alike else f"{shown} ({of_n(group.count)})"
 
-def own_images(group: Group) -> tuple[Floats, Floats]:
-    """Return R_jj: pw-JS on each task's images right after it."""
-    return np.diagonal(group.by_task_mean()), np.diagonal(group.by_task_std())
-
-
-def course(task: int) -> Series:
-    """Return R_jk of one task k over time."""
-    return lambda group: (group.by_task_mean()[:, task], group.by_task_std()[:, task])
-
-
-def label(group: Group) -> str:
-    """Return a group's name with its number of runs."""
-    # Matplotlib leaves a curve whose name begins with _ out of legends.
-    shown = f" {group.title}" if group.title.startswith("_") else group.title
-    return f"{shown} ({counted(group.count, 'run')})"
+    return label
 
 
 def draw_groups(
     axes: "Axes",
     groups: Sequence[Group],
     series: Series,
-    named: Callable[[Group], str] = label,
+    named: Callable[[Group], str] | None = None,
     look: Mapping[str, Look] | None = None,
+    few: Few | None = None,
 ) -> None:
-    """Draw each group's means over all tasks, done or not, its standard deviation as a band.
+    """Draw each group's means over all tasks, done or not, their 95 % intervals as bands.
 
-    Groups that are only some of a report's are given the ``look`` they have among all.
+    Groups that are only some of a report's are given the ``look`` they have among all. Where a
+    number is of too ``few`` cases, its curve is grey.
     """
-    look = look or looks(groups)
+    look, named = look or looks(groups), named or labels(groups)
+    # Many bands are read through one another.
+    faint = 0.16 if len(groups) <= 5 else 0.08
     for group in groups:
-        mean, std = series(group)
-        if not np.isnan(mean).all():
-            _draw_curve(axes, mean, std, named(group), look[group.name])
+        one = series(group)
+        if not np.isnan(one.mean).all():
+            grey = np.zeros(len(one.mean), bool) if few is None else few(group)
+            shade = faint if group.count >= ENOUGH else 0.0
+            _draw_curve(axes, one, shade, named(group), look[group.name], grey)
     over_tasks(axes, groups[0].tasks)
 
 
-def _draw_curve(axes: "Axes", mean: Floats, std: Floats, name: str, look: Look) -> None:
-    tasks = np.flatnonzero(~np.isnan(mean))
-    every = max(1, len(tasks) // 8)
+def _draw_curve(
+    axes: "Axes", one: Course, shade: float, name: str, look: Look, grey: Bools
+) -> None:
+    tasks = np.flatnonzero(~np.isnan(one.mean))
+    style = {"markevery": max(1, len(tasks) // 8), **line_style(look)}
     # Markers on the axis, at a score of 0, are drawn whole.
-    axes.plot(tasks, mean[tasks], label=name, clip_on=False, markevery=every, **line_style(look))
-    spread = np.nan_to_num(std[tasks])
-    if not spread.any():
+    axes.plot(tasks, np.where(grey, np.nan, one.mean)[tasks], label=name, clip_on=False, **style)
+    if grey.any():
+        # With the points beside it, so that the curve does not break.
+        near = grey | np.append(grey[1:], False) | np.append(False, grey[:-1])
+        hidden = np.where(near, one.mean, np.nan)[tasks]
+        axes.plot(tasks, hidden, color=MISSING, linestyle=":", label="_few", zorder=1)
+    spread = np.nan_to_num(np.where(grey, np.nan, one.half_width)[tasks])
+    if not shade or not spread.any():
         return
-    low, high = mean[tasks] - spread, mean[tasks] + spread
+    low, high = one.mean[tasks] - spread, one.mean[tasks] + spread
     if len(tasks) == 1:
-        axes.vlines(tasks, low, high, color=look.colour, linewidth=1)
+        axes.vlines(tasks, low, high, color=look.colour, linewidth=points(1))
     else:
-        axes.fill_between(tasks, low, high, color=look.colour, alpha=0.16, linewidth=0)
+        axes.fill_between(tasks, low, high, color=look.colour, alpha=shade, linewidth=0)
 
 
 def draw_paper(axes: "Axes", runs: Runs) -> bool:
-    """Draw the paper's own R_j of our methods, dashed; say whether there were any."""
+    """Draw the paper's own R_j of our methods, dotted; say whether there were any."""
     published, drawn = paper_results(runs.benchmark), set[str]()
     look = looks(runs.groups)
     for group in runs.groups:
@@ -91,8 +101,8 @@ def draw_paper(axes: "Axes", runs: Runs) -> bool:
             continue
         mean = published[group.method].mean
         tasks = np.flatnonzero(~np.isnan(mean))
-        one: dict[str, Any] = {"marker": "_", "markersize": 9, "linestyle": "none"}
-        style = DASHED if len(tasks) > 1 else one
+        one: dict[str, Any] = {"marker": "_", "markersize": points(9), "linestyle": "none"}
+        style = {**DOTTED, "linewidth": points(1)} if len(tasks) > 1 else one
         name = title(group.method) + PAPERS
         axes.plot(tasks, mean[tasks], color=look[group.name].colour, label=name, **style)
         drawn.add(group.method)
@@ -106,78 +116,93 @@ def over_tasks(axes: "Axes", tasks: int) -> None:
     count_tasks(axes)
     # Bands count, too; no score is above 1. Without curves the limits are infinite.
     top = max(1e-9, axes.dataLim.y1) if np.isfinite(axes.dataLim.y1) else 1.0
-    highest = max([0.0, *(line.get_ydata(orig=True).max() for line in _lines(axes))])
-    axes.set_ylim(0.0, min(1.02, max(1.12 * highest, 1.03 * top)) if top < 0.98 else 1.02)
+    axes.set_ylim(0.0, highest(top))
+
+
+def highest(top: float) -> float:
+    """Return where an axis of scores ends that must show ``top``; no score is above 1.
+
+    >>> highest(0.5), highest(0.99), highest(1.7)
+    (0.53, 1.02, 1.02)
+    """
+    return min(1.02, 1.06 * top) if top < 0.96 else 1.02
 
 
 def count_tasks(axes: "Axes") -> None:
     """Number whole tasks alone, and not too many of them."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
 
 
-def legend_beside(figure: "Figure", axes: "Axes") -> None:
-    """Put the legend to the right, in the order in which the curves end; the paper's are one."""
-    from matplotlib.lines import Line2D
-
-    ours = [line for line in _lines(axes) if not line.get_label().endswith(PAPERS)]
-    handles = sorted(ours, key=lambda line: -line.get_ydata(orig=True)[-1])
-    if len(ours) < len(_lines(axes)):
-        handles.append(Line2D([], [], color="#555555", label="the paper's, dashed", **DASHED))
-    figure.legend(handles, _broken(handles, 34), loc="outside right upper", borderaxespad=0.2)
+def name_curves(figure: "Figure", axes: "Axes", groups: Sequence[Group], width: float) -> None:
+    """Name our curves at their ends and say above them what they are means of."""
+    lines = _lines(axes)
+    ours = [line for line in lines if not str(line.get_label()).endswith(PAPERS)]
+    name_ends(figure, axes, ours, letters=int(0.35 * width / LETTER))
+    words = over_runs(groups) + ("; dotted: the paper's" if len(ours) < len(lines) else "")
+    note(axes, words, width)
 
 
-def legend_below(figure: "Figure", panels: Iterable["Axes"]) -> None:
-    """Put one legend for several panels below them."""
+def note(axes: "Axes", words: str, width: float) -> None:
+    """Write small grey words above axes, over so many lines as a figure's width asks for."""
+    broken = fill(words, max(20, int(0.9 * width / LETTER)))
+    axes.set_title(broken, loc="left", fontsize="small", color="#555555")
+
+
+def legend_below(
+    figure: "Figure", panels: Iterable["Axes"], groups: Sequence[Group], width: float
+) -> None:
+    """Put one legend for several panels below them, with what the curves are means of."""
     lines = {
         (str(line.get_label()), str(line.get_color()), str(line.get_marker())): line
         for axes in panels
         for line in _lines(axes)
     }
-    handles, columns = list(lines.values()), max(1, min(4, len(lines)))
-    names = _broken(handles, 120 // columns)
-    figure.legend(handles, names, loc="outside lower center", ncols=columns)
+    handles = list(lines.values())
+    columns, letters = legend_columns((str(line.get_label()) for line in handles), width)
+    names = [fill(str(line.get_label()), letters) for line in handles]
+    below: dict[str, Any] = {"loc": "outside lower center", "ncols": columns}
+    figure.legend(handles, names, title=over_runs(groups), columnspacing=1.2, **below)
 
 
-def _broken(lines: Sequence["Line2D"], width: int) -> list[str]:
-    """Return curves' names, the long ones of runs that differ in much over several lines."""
-    return [fill(str(line.get_label()), width) for line in lines]
+def legend_room(names: Sequence[str], width: float) -> float:
+    """Return the inches that a legend of these names needs below panels, with the words above it.
+
+    >>> round(legend_room(["finetune", "ER"], 6.9), 2), round(legend_room(["x" * 30] * 4, 3.3), 2)
+    (0.42, 0.84)
+    """
+    columns, letters = legend_columns(names, width)
+    deepest = max((-(-len(name) // letters) for name in names), default=1)
+    return 0.28 + 0.14 * deepest * -(-len(names) // columns)
 
 
-def name_axes(axes: "Axes", x: str, y: str) -> None:
-    """Name the axes in words of our own, which may have mathematics in them; names have none."""
-    axes.set_xlabel(x, parse_math=True)
-    axes.set_ylabel(y, parse_math=True)
+def legend_columns(names: Iterable[str], width: float) -> tuple[int, int]:
+    """Return how many columns of names fit a width, and the letters that a name may then have.
+
+    >>> legend_columns(["finetune", "iCaRL-norm"], 6.9), legend_columns(["x" * 200], 3.3)
+    ((2, 54), (1, 52))
+    """
+    given = list(names)
+    longest = max(map(len, given), default=1)
+    columns = max(1, min(len(given), 5, int(width / (0.45 + LETTER * longest))))
+    return columns, max(10, int((width / columns - 0.45) / LETTER))
 
 
-def label_outside(grid: np.ndarray, y: str) -> None:
+def label_outside(grid: np.ndarray, y: str, x: str = "after task") -> None:
     """Name the axes of panels that share them: y to the left, x below the last one shown."""
     for axes in grid[:, 0]:
-        axes.set_ylabel(y, parse_math=True)
+        axes.set_ylabel(y)
     for column in grid.T:
         lowest = [axes for axes in column if axes.get_visible()][-1]
-        lowest.set_xlabel("after task $j$", parse_math=True)
+        lowest.set_xlabel(x)
         # Panels above one that is not shown would have no numbers.
         lowest.tick_params(labelbottom=True)
 
 
-def caption(runs: Runs, what: str) -> str:
-    """Say what is drawn, of what, over how many runs."""
-    counts = sorted({group.count for group in runs.groups})
-    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    over = (
-        "one run per method" if counts == [1] else f"mean ± standard deviation over {number} runs"
-    )
-    behind = sum(run.done[-1] < runs.tasks - 1 for group in runs.groups for run in group.runs)
-    # Not "unfinished": a run may have been asked for fewer tasks.
-    rest = f"; fewer than all tasks in {behind} of {runs.count} runs" if behind else ""
-    return f"{what}, {runs.benchmark}, {runs.split} images; {over}{rest}."
-
-
 def absent(runs: Runs, series: Series) -> bool:
     """Return whether no run has any of it, as summaries with R_j alone."""
-    return all(np.isnan(series(group)[0]).all() for group in runs.groups)
+    return all(np.isnan(series(group).mean).all() for group in runs.groups)
 
 
 def refuse_absent(runs: Runs, series: Series, what: str) -> None:
@@ -186,5 +211,5 @@ def refuse_absent(runs: Runs, series: Series, what: str) -> None:
         raise DataError(f"no run has {what}")
 
 
-def _lines(axes: "Axes") -> list[Any]:
+def _lines(axes: "Axes") -> "list[Line2D]":
     return [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]

@@ -1,18 +1,23 @@
 """What a method knows beside what it makes of it: an oracle's decision and its own."""
 
+from textwrap import fill
 from typing import Any
 
 from polarbear.base.errors import counted
 from polarbear.report.figures import curves, style
-from polarbear.report.figures.style import Drawing
+from polarbear.report.figures.curves import labels, legend_columns
+from polarbear.report.figures.style import Drawing, points
 from polarbear.report.options import Options
 from polarbear.report.palette import COLOURS
 from polarbear.report.read.decided import decided
 from polarbear.report.read.groups import Runs
+from polarbear.report.read.words import ENOUGH, over_runs, which_runs
 from polarbear.score.decide import rule_in_words
+from polarbear.score.intervals import quantile
 
 #: Distance of the two dots of a method, in rows: their error bars must not cover one another.
 APART = 0.14
+DECISION, KNOWLEDGE = "decision: what was predicted", "knowledge"
 
 
 def decisions(runs: Runs, options: Options) -> list[Drawing]:
@@ -22,29 +27,38 @@ def decisions(runs: Runs, options: Options) -> list[Drawing]:
     oracles = ", ".join(dict.fromkeys(names))
     knowledge = [found.of(group, found.knowledge(group)) for group in found.groups]
     own = [found.of(group, "own") for group in found.groups]
-    figure = style.new_figure(style.PAGE * 0.8, 1.1 + 0.36 * len(found.groups))
-    axes = figure.add_subplot()
+    names_below = legend_columns((DECISION, f"{KNOWLEDGE}: {oracles}"), options.width)
+    figure = style.new_figure(options.width, 1.1 + 0.36 * len(found.groups))
+    axes, label = figure.add_subplot(), labels(found.groups)
     for place, ((low, *_), (high, *_)) in enumerate(zip(own, knowledge, strict=True)):
         axes.plot([low, high], [place - APART, place + APART], color="#bbbbbb", zorder=1)
     for name, numbers, marker, shift in (
-        ("decision: what was predicted", own, "o", -APART),
-        (f"knowledge: {oracles}", knowledge, "D", APART),
+        (DECISION, own, "o", -APART),
+        (fill(f"{KNOWLEDGE}: {oracles}", names_below[1]), knowledge, "D", APART),
     ):
-        means, stds, _ = zip(*numbers, strict=True)
+        means = [mean for mean, *_ in numbers]
+        spread = [half_width(std, n) for _, std, n in numbers]
         places = [place + shift for place in range(len(means))]
-        look: Any = {"color": COLOURS[0 if marker == "o" else 1], "marker": marker, "capsize": 2}
-        axes.errorbar(means, places, xerr=stds, linestyle="none", label=name, **look)
-    axes.set_yticks(range(len(own)), [curves.label(group) for group in found.groups])
+        look: Any = {"color": COLOURS[0 if marker == "o" else 1], "marker": marker}
+        look |= {"capsize": points(2)}
+        axes.errorbar(means, places, xerr=spread, linestyle="none", label=name, **look)
+    axes.set_yticks(range(len(own)), [label(group) for group in found.groups])
     axes.set_ylim(len(own) - 0.5, -0.5)
     highest = max(mean for mean, *_ in (*own, *knowledge) if mean == mean)
     axes.set_xlim(0, min(1.02, 1.15 * max(highest, 1e-9)))
     axes.set_xlabel(found.words)
-    figure.legend(loc="outside lower center", ncols=2)
+    figure.legend(loc="outside lower center", ncols=names_below[0])
+    curves.note(axes, over_runs(found.groups), options.width)
     over = counted(sum(group.count for group in found.groups), "run")
     words = (
         f"Knowledge and decision: {found.words} of what each method predicted, and of what an "
         f"oracle, which is told the hierarchy, predicts by the same raw scores ({oracles}), "
-        f"{runs.benchmark}, test images; {over} with kept raw scores, bars of one standard "
-        "deviation."
+        f"{runs.benchmark}, test images; {over} with kept raw scores, bars: 95 % "
+        f"intervals where n ≥ {ENOUGH} ({which_runs(found.groups)})."
     )
     return [Drawing("decisions", words, figure)]
+
+
+def half_width(std: float, n: int) -> float:
+    """Return half of a mean's 95 % interval where it is drawn, 0 where runs are too few."""
+    return quantile(n - 1) * std / n**0.5 if n >= ENOUGH else 0.0

@@ -11,7 +11,15 @@ from polarbear.base.errors import DataError
 from polarbear.base.names import file_name
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.stream import Stream
-from polarbear.report.figures.style import MISSING, RIGHT, WRONG, Drawing, new_figure, show_pixels
+from polarbear.report.figures.style import (
+    MISSING,
+    RIGHT,
+    WRONG,
+    Drawing,
+    new_figure,
+    points,
+    show_pixels,
+)
 from polarbear.report.options import Options, chosen_moments, chosen_pair
 from polarbear.report.read.answers import Answers, answers, comparable_runs, stream_of
 from polarbear.report.read.groups import Group, Run, Runs
@@ -21,12 +29,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 IMAGES = 6
-MOMENTS = 7
 #: Inches across: image and truth, a method's name, a moment; and down: a line, a label, the head.
-TRUTH, NAME, CELL = 1.85, 0.8, 0.92
-LINE, STEP, HEAD = 0.58, 0.118, 0.36
+TRUTH, NAME, CELL = 1.55, 0.72, 0.93
+LINE, STEP, HEAD = 0.58, 0.13, 0.42
 #: Letters of a name; a column has no room for more.
-LONGEST = 17
+LONGEST = 13
 #: Pixels across that an image has at least, however large it is: twice those it is printed with.
 LARGEST = 1024
 #: Inches of white around.
@@ -100,19 +107,19 @@ def _draw(chosen: Sequence[tuple[Group, Run]], options: Options) -> "Figure":
     rows = chosen_rows(stream)
     done = {j for _, run in chosen for j in run.done}
     there = chosen_moments(options, done) if options.tasks else sorted(done)
-    # Evenly spaced, with the first and the last.
-    places = np.linspace(0, len(there) - 1, min(MOMENTS, len(there))).round().astype(int)
-    moments = [there[place] for place in places]
     left = TRUTH + (NAME if len(chosen) > 1 else 0)
-    width, height = left + CELL * len(moments), LINE * len(rows) * len(chosen)
+    most = max(1, int((options.width - left - 2 * EDGE) / CELL))
+    moments = spread_out(there, most)
+    width, height = options.width - 2 * EDGE, LINE * len(rows) * len(chosen)
+    cell = (width - left) / len(moments)
     figure = new_figure(width + 2 * EDGE, HEAD + height + 2 * EDGE, placed=True)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     for i, row in enumerate(rows):
         _show(axes, LINE * i * len(chosen), [group for group, _ in chosen], stream, int(row), width)
     for column, after in enumerate(moments):
-        at = left + CELL * column
-        axes.text(at, -0.08, f"after task {after}", fontsize=7, fontweight="bold")
+        at = left + cell * column
+        axes.text(at, -0.08, f"after task {after}", fontsize="small", fontweight="bold")
         for number, (_, run) in enumerate(chosen):
             if after not in run.done:
                 continue
@@ -120,11 +127,22 @@ def _draw(chosen: Sequence[tuple[Group, Run]], options: Options) -> "Figure":
             for i, row in enumerate(rows):
                 said, top = labels_of(given, int(row)), LINE * (i * len(chosen) + number)
                 _write(axes, at, top, said, given.hierarchy)
-    axes.text(LINE, -0.08, "carries (from task)", fontsize=6, fontweight="bold")
+    axes.text(0, -0.08, "carries (from task)", fontsize="small", fontweight="bold")
     for place, (mark, (meaning, colour)) in enumerate(MARKS.items()):
-        axes.text(left + 0.62 * place, -0.25, f"{mark} {meaning}", fontsize=6, color=colour)
+        words = f"{mark} {meaning}"
+        axes.text(0.72 * place, -0.28, words, fontsize="small", color=colour)
     axes.set(xlim=(-EDGE, width + EDGE), ylim=(height + EDGE, -HEAD - EDGE), aspect="auto")
     return figure
+
+
+def spread_out(moments: Sequence[int], most: int) -> list[int]:
+    """Return at most so many moments, evenly spaced, with the first and the last; the last of one.
+
+    >>> spread_out([0, 1, 2, 3, 4], 3), spread_out([0, 1, 2], 1)
+    ([0, 2, 4], [2])
+    """
+    places = np.linspace(len(moments) - 1, 0, min(most, len(moments))).round().astype(int)
+    return [moments[place] for place in reversed(places.tolist())]
 
 
 def _show(
@@ -138,15 +156,15 @@ def _show(
     every = max(1, max(image.shape) // LARGEST)
     show_pixels(axes, image[::every, ::every], extent=side)
     true = tree.labels_of(tree.names[stream.test_leaf[row]])
-    words = "\n".join(f"{_short(tree, n, 20)} ({arrival[n]})" for n in true if n in arrival)
-    axes.text(LINE, middle, words, fontsize=6, va="center", linespacing=1.3)
-    axes.plot([0, width], [top, top], color="#999999", linewidth=0.7)
+    words = "\n".join(f"{_short(tree, n, 12)} ({arrival[n]})" for n in true if n in arrival)
+    axes.text(LINE, middle, words, fontsize="small", va="center", linespacing=1.3)
+    axes.plot([0, width], [top, top], color="#999999", linewidth=points(0.7))
     for number, group in enumerate(groups if len(groups) > 1 else ()):
         y = top + LINE * number
-        name = textwrap.fill(group.title, 13)
-        axes.text(TRUTH, y + LINE / 2, name, fontsize=6, fontweight="bold", va="center")
+        name = textwrap.fill(group.title, 11)
+        axes.text(TRUTH, y + LINE / 2, name, fontsize="small", fontweight="bold", va="center")
         if number:
-            axes.plot([TRUTH, width], [y, y], color="#dddddd", linewidth=0.5)
+            axes.plot([TRUTH, width], [y, y], color="#dddddd", linewidth=points(0.5))
 
 
 def _write(
@@ -154,14 +172,14 @@ def _write(
 ) -> None:
     """Write an image's labels one below the other: right, wrong, missing."""
     if said is None:
-        axes.text(x, top + LINE / 2, "not yet", fontsize=5.5, va="center", color="#aaaaaa")
+        axes.text(x, top + LINE / 2, "not yet", fontsize="small", va="center", color="#aaaaaa")
         return
     words = [(f"{mark} {_short(tree, name)}", MARKS[mark][1]) for mark, name in said]
     if len(words) > SHOWN:
         words = [*words[: SHOWN - 1], (f"   and {len(words) - SHOWN + 1} more", MISSING)]
     first = top + LINE / 2 - STEP * (len(words) - 1) / 2
     for i, (text, colour) in enumerate(words):
-        axes.text(x, first + STEP * i, text, fontsize=5.8, va="center", color=colour)
+        axes.text(x, first + STEP * i, text, fontsize="small", va="center", color=colour)
 
 
 def _short(tree: Hierarchy, name: str, longest: int = LONGEST) -> str:

@@ -2,7 +2,7 @@
 
 from polarbear.base.errors import DataError
 from polarbear.base.names import file_name
-from polarbear.report.figures.style import PAGE, Drawing, new_figure
+from polarbear.report.figures.style import Drawing, new_figure, points
 from polarbear.report.options import Options
 from polarbear.report.palette import COLOURS
 from polarbear.report.read.groups import Run, Runs
@@ -17,7 +17,7 @@ def logged(runs: Runs, options: Options) -> list[Drawing]:
         found = next(((run, own) for run in group.runs if (own := _with_own(run))), None)
         if found is not None:
             name = "logged" if not drawings else f"logged-{file_name(group.name)}"
-            drawings.append(_drawing(name, group.title, *found))
+            drawings.append(_drawing(name, group.title, options.width, *found))
     if not drawings:
         raise DataError("no method of these runs logs numbers of its own (self.log)")
     return drawings
@@ -29,17 +29,17 @@ def _with_own(run: Run) -> list[EpochRecord]:
     return epochs if any(epoch.own for epoch in epochs) else []
 
 
-def _drawing(name: str, title: str, run: Run, epochs: list[EpochRecord]) -> Drawing:
+def _drawing(name: str, title: str, width: float, run: Run, epochs: list[EpochRecord]) -> Drawing:
     names = sorted({key for epoch in epochs for key in epoch.own})
     begins = [i for i, epoch in enumerate(epochs) if i == 0 or epoch.task != epochs[i - 1].task]
-    figure = new_figure(PAGE, 0.3 + 1.3 * len(names))
+    figure = new_figure(width, 0.3 + 1.3 * len(names))
     panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
     for axes, key in zip(panels, names, strict=True):
         places = [i for i, epoch in enumerate(epochs) if key in epoch.own]
         values = [epochs[i].own[key] for i in places]
-        axes.plot(places, values, ".", markersize=2, color=COLOURS[0])
+        axes.plot(places, values, ".", markersize=points(2), color=COLOURS[0])
         for begin in begins:
-            axes.axvline(begin, color="#bbbbbb", linewidth=0.6)
+            axes.axvline(begin, color="#bbbbbb", linewidth=points(0.6))
         axes.set_ylabel(key)
         axes.grid(visible=False)
     panels[-1].set_xlabel("epoch; a line where a task begins")

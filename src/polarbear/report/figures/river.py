@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy as np
 from polarbear.base.arrays import Bools, Floats
 from polarbear.base.errors import DataError
 from polarbear.benchmark.stream import Stream
-from polarbear.report.figures.curves import count_tasks, label_outside
-from polarbear.report.figures.style import Drawing, new_panels
+from polarbear.report.figures.curves import count_tasks, label_outside, legend_columns, legend_room
+from polarbear.report.figures.style import Drawing, new_panels, points
 from polarbear.report.options import Options, named_superclass
 from polarbear.report.read.answers import (
     Answers,
@@ -35,6 +36,7 @@ KINDS: Mapping[str, str] = {
     "a label from elsewhere": "#D55E00",
     "no label": "#D9D9D9",
 }
+ABOVE = "given the superclass, whatever else"
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,19 +93,22 @@ def river(runs: Runs, options: Options) -> list[Drawing]:
     stream = stream_of(chosen[0][1], options.root)
     superclass = chosen_superclass(stream, options)
     found = [(group, label_river(run, superclass, options)) for group, run in chosen]
-    figure, grid = new_panels(len(found), 2 if len(found) < 5 else 3, 0.9, 1.75)
+    columns = max(1, min(2 if len(found) < 5 else 3, int(options.width / 1.6)))
+    names_below = legend_columns((*KINDS, ABOVE), options.width)[0]
+    rest = 0.3 + legend_room((*KINDS, ABOVE), options.width)
+    figure, grid = new_panels(options.width, len(found), columns, rest, 1.6)
     panels: list[Axes] = list(grid.flat)
     for axes, (group, one) in zip(panels, found, strict=False):
         _draw(axes, one, _arrivals(stream, superclass))
-        axes.set_title(group.title, pad=11)
+        axes.set_title(fill(group.title, 30), pad=points(12))
     panels[0].set_ylim(0, 1)
     panels[0].set_xlim(stream.schedule.task_of[superclass], max(1, len(stream) - 1))
     count_tasks(panels[0])
     label_outside(grid, "share of images")
     title = stream.hierarchy.title(superclass)
-    figure.suptitle(f"test images of “{title}”", fontsize=8.5)
+    figure.suptitle(f"test images of “{title}”", fontsize="medium")
     handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=4, columnspacing=1.2)
+    figure.legend(handles, names, loc="outside lower center", ncols=names_below, columnspacing=1.2)
     words = (
         f"How the test images of the superclass {title!r} are labelled after each task, "
         f"{runs.benchmark}, {chosen[0][1].which}. Dotted: so many of its subclasses arrive. An "
@@ -157,9 +162,11 @@ def _draw(axes: "Axes", one: River, arrivals: Mapping[int, int]) -> None:
     axes.stackplot(
         tasks, shares, labels=list(KINDS), colors=list(KINDS.values()), edgecolor="white", lw=0.4
     )
-    axes.plot(tasks, above, color="black", label="given the superclass, whatever else")
+    axes.plot(tasks, above, color="black", label=ABOVE)
     axes.grid(visible=False)
     at_task = axes.get_xaxis_transform()
     for task, count in arrivals.items():
-        axes.axvline(task, color="black", linewidth=0.6, linestyle=(0, (1, 2)))
-        axes.text(task, 1.02, str(count), transform=at_task, ha="center", va="bottom", fontsize=6.5)
+        axes.axvline(task, color="black", linewidth=points(0.6), linestyle=(0, (1, 2)))
+        axes.text(
+            task, 1.02, str(count), transform=at_task, ha="center", va="bottom", fontsize="small"
+        )

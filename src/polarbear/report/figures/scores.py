@@ -5,67 +5,85 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polarbear.base.errors import DataError, counted
+from polarbear.base.errors import DataError
 from polarbear.report.figures import curves, style
-from polarbear.report.figures.curves import Series, average, caption, own_images
-from polarbear.report.figures.style import Drawing
+from polarbear.report.figures.style import Drawing, points
 from polarbear.report.options import Options, chosen_tasks
 from polarbear.report.palette import COLOURS, Look, looks
 from polarbear.report.read.answers import known_hierarchy
+from polarbear.report.read.cases import few_cases
 from polarbear.report.read.groups import Group, Runs
+from polarbear.report.read.series import Series, average, course, own_images
+from polarbear.report.read.words import ENOUGH, caption, of_n, over_runs
+from polarbear.score.cases import FEW
 from polarbear.score.catalogue import shown_scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+#: What is drawn as one curve per method over all tasks: they are compared, and end at one height.
+SISTERS: Sequence[Series] = (average("pw_jaccard"), average("jaccard"), own_images)
+#: Inches that a bar of the hierarchy with its name has.
+BAR = 0.13
+
 
 def average_pw_js(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_j, the mean pw-JS over all images seen so far, after each task."""
     words = caption(runs, "Average pw-JS after each task")
-    axes = ("after task $j$", "average pw-JS  $R_j$")
-    return _curves(runs, "average-pw-js", words, average("pw_jaccard"), axes, options.paper)
+    return _curves(runs, options, "average-pw-js", words, average("pw_jaccard"), "average pw-JS")
 
 
 def average_jaccard(runs: Runs, options: Options) -> list[Drawing]:
     """Draw the mean Jaccard similarity over all images seen so far, after each task."""
     curves.refuse_absent(runs, average("jaccard"), "the score 'jaccard'")
     words = caption(runs, "Average Jaccard similarity after each task")
-    axes = ("after task $j$", "average Jaccard similarity")
-    return _curves(runs, "average-jaccard", words, average("jaccard"), axes)
+    return _curves(runs, options, "average-jaccard", words, average("jaccard"), "average Jaccard")
 
 
 def per_task(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_jj: each task's images right after the task."""
     curves.refuse_absent(runs, own_images, "scores by task (R_jk)")
     words = caption(runs, "pw-JS on each task's images right after it")
-    axes = ("task $j$", "pw-JS on the task's images  $R_{jj}$")
-    return _curves(runs, "per-task", words, own_images, axes)
+    return _curves(runs, options, "per-task", words, own_images, "pw-JS on the task's images")
 
 
 def _curves(
-    runs: Runs, name: str, words: str, series: Series, named: tuple[str, str], paper: bool = False
+    runs: Runs, options: Options, name: str, words: str, series: Series, y: str
 ) -> list[Drawing]:
-    """Draw a curve per group in one pair of axes, the legend beside them."""
-    figure = style.new_figure(style.PAGE * 0.8, 2.9)
+    """Draw a curve per group in one pair of axes, each named at its end."""
+    figure = style.new_figure(options.width, max(2.5, 0.75 + 0.125 * len(runs.groups)))
     axes = figure.add_subplot()
     curves.draw_groups(axes, runs.groups, series)
-    theirs = paper and curves.draw_paper(axes, runs)
-    curves.name_axes(axes, *named)
-    curves.legend_beside(figure, axes)
-    return [Drawing(name, words + (" Dashed: the paper's." if theirs else ""), figure)]
+    theirs = name == "average-pw-js" and options.paper and curves.draw_paper(axes, runs)
+    axes.set_ylim(0.0, max(_common_top(runs), axes.get_ylim()[1]))
+    axes.set_xlabel("task" if series is own_images else "after task")
+    axes.set_ylabel(y)
+    curves.name_curves(figure, axes, runs.groups, options.width)
+    return [Drawing(name, words + (" Dotted: the paper's." if theirs else ""), figure)]
+
+
+def _common_top(runs: Runs) -> float:
+    """Return where the axes of sister figures end."""
+    tops = [0.0]
+    for group, series in ((group, series) for group in runs.groups for series in SISTERS):
+        one = series(group)
+        spread = np.nan_to_num(one.half_width) if group.count >= ENOUGH else 0.0
+        tops.append(float(np.nanmax(np.append(one.mean + spread, 0.0))))
+    return curves.highest(max(tops))
 
 
 def forgetting(runs: Runs, options: Options) -> list[Drawing]:
     """Draw R_jk of chosen tasks k over time."""
     curves.refuse_absent(runs, own_images, "scores by task (R_jk)")
     tasks = chosen_tasks(options, runs.tasks)
-    figure, grid = style.new_panels(len(tasks), 2, 0.6, 1.8)
+    rest = _room(runs, options)
+    figure, grid = style.new_panels(options.width, len(tasks), 2, rest, 1.5)
     for axes, task in zip(grid.flat, tasks, strict=False):
-        curves.draw_groups(axes, runs.groups, curves.course(task))
-        axes.set_title(f"images of task $k$ = {task}", parse_math=True)
+        curves.draw_groups(axes, runs.groups, course(task))
+        axes.set_title(f"images of task {task}")
     grid[0, 0].set_ylim(0, 1.02)
-    curves.label_outside(grid, "pw-JS  $R_{jk}$")
-    curves.legend_below(figure, grid.flat)
+    curves.label_outside(grid, "pw-JS")
+    curves.legend_below(figure, grid.flat, runs.groups, options.width)
     words = caption(runs, "Chosen tasks' images over time") + (
         " A fall is not only forgetting: images get more labels as their subclasses arrive."
     )
@@ -78,16 +96,26 @@ def questions(runs: Runs, options: Options) -> list[Drawing]:
     asked = [one for one in every if not curves.absent(runs, average(one[0]))]
     if not asked:
         raise DataError(f"no run has the score {every[0][0]!r}")
-    figure, grid = style.new_panels(len(asked), len(asked), 0.0, 2.6)
-    for axes, (name, _, words) in zip(grid.flat, asked, strict=True):
-        curves.draw_groups(axes, runs.groups, average(name))
-        axes.set_title(words.panel, fontsize=7.5)
+    columns = min(len(asked), max(1, int(options.width / 1.75)))
+    rest = _room(runs, options)
+    figure, grid = style.new_panels(options.width, len(asked), columns, rest, 1.7)
+    for axes, (name, _, words) in zip(grid.flat, asked, strict=False):
+        few = {group.name: few_cases(group, name) for group in runs.groups}
+        curves.draw_groups(axes, runs.groups, average(name), few=lambda g, few=few: few[g.name])  # type: ignore[misc]
+        axes.set_title(words.panel, fontsize="small")
     grid[0, 0].set_ylim(-0.02, 1.04)
     curves.label_outside(grid, "share")
-    curves.legend_below(figure, grid.flat)
+    curves.legend_below(figure, grid.flat, runs.groups, options.width)
     low = ", ".join(score.title for _, score, _ in asked if score.better == "low")
-    rest = f" Low is good for {low}, high for the others."
-    return [Drawing("questions", caption(runs, "The paper's questions as numbers") + rest, figure)]
+    told = f" Low is good for {low}, high for the others."
+    told += f" Grey and dotted: of cases that are fewer than {FEW:.0%} of the images."
+    return [Drawing("questions", caption(runs, "The paper's questions as numbers") + told, figure)]
+
+
+def _room(runs: Runs, options: Options) -> float:
+    """Return the inches below panels: the axis and the legend."""
+    label = curves.labels(runs.groups)
+    return 0.2 + curves.legend_room([label(group) for group in runs.groups], options.width)
 
 
 def memory(runs: Runs, options: Options) -> list[Drawing]:
@@ -100,13 +128,15 @@ def memory(runs: Runs, options: Options) -> list[Drawing]:
     if not families:
         raise DataError("it needs runs of one method with different memory_per_class")
     look = looks(runs.groups)
-    figure = style.new_figure(style.PAGE, 0.2 + 2.5 * len(families))
-    grid = figure.subplots(len(families), 2, squeeze=False, width_ratios=(3, 2))
-    for (left, right), groups in zip(grid, families, strict=True):
+    narrow = options.width < 5
+    shape = (2 * len(families), 1) if narrow else (len(families), 2)
+    figure = style.new_figure(options.width, 0.2 + 2.1 * shape[0])
+    panels = figure.subplots(*shape, squeeze=False, width_ratios=None if narrow else (3, 2))
+    for (left, right), groups in zip(panels.reshape(-1, 2), families, strict=True):
         curves.draw_groups(left, groups, average("pw_jaccard"), _size_and_runs, look)
-        left.set_title(groups[0].method_title)
-        curves.name_axes(left, "after task $j$", "average pw-JS  $R_j$")
-        left.legend(title="images kept per class", alignment="left")
+        left.set(title=groups[0].method_title, xlabel="after task", ylabel="average pw-JS")
+        title = f"images kept per class\n{over_runs(groups)}"
+        left.legend(title=title, alignment="left", fontsize="small")
         _memory_ends(right, groups, look)
     return [Drawing("memory", caption(runs, "Effect of the memory's size"), figure)]
 
@@ -120,20 +150,26 @@ def hierarchy(runs: Runs, options: Options) -> list[Drawing]:
         raise DataError(f"{runs.benchmark} has no superclasses")
     count = {name: int(tree.leaf_counts[tree.index(name)]) for name in tree.superclasses}
     names = sorted(count, key=lambda name: (-count[name], name))
-    titles = [tree.title(name) for name in names]
-    many = len(names) > 40
-    # The bars keep their height, however long the longest name below them is.
-    height = 1.7 + (0.055 if many else 0.065) * max(map(len, titles))
-    figure = style.new_figure(min(max(style.COLUMN, 1.2 + 0.19 * len(names)), 11.0), height)
+    titles, counts = [tree.title(name) for name in names], [count[name] for name in names]
+    places, whole = range(len(names)), MaxNLocator(nbins=6, integer=True)
+    # Upright where all names fit side by side; else they lie, however long the figure becomes.
+    upright = 0.6 + BAR * len(names) < options.width
+    height = 1.7 + 0.065 * max(map(len, titles)) if upright else 0.5 + BAR * len(names)
+    figure = style.new_figure(options.width, height)
     axes = figure.add_subplot()
-    bars = axes.bar(range(len(names)), [count[name] for name in names], color=COLOURS[0])
-    axes.bar_label(bars, fontsize=5 if many else 6.5, padding=1, color="#444444")
-    axes.set_xticks(range(len(names)), titles, rotation=90)
-    axes.tick_params(axis="x", length=0, labelsize=6 if many else 7)
-    axes.set_xlim(-0.7, len(names) - 0.3)
     axes.grid(visible=False)
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    axes.set_ylabel("subclasses")
+    if upright:
+        bars = axes.bar(places, counts, color=COLOURS[0])
+        axes.set_xticks(places, titles, rotation=90)
+        axes.set(xlim=(-0.7, len(names) - 0.3), ylabel="subclasses")
+        axes.yaxis.set_major_locator(whole)
+    else:
+        bars = axes.barh(places, counts, color=COLOURS[0])
+        axes.set_yticks(places, titles)
+        axes.set(ylim=(len(names) - 0.3, -0.7), xlabel="subclasses")
+        axes.xaxis.set_major_locator(whole)
+    axes.tick_params(axis="x" if upright else "y", length=0)
+    axes.bar_label(bars, fontsize="small", padding=points(1), color="#444444")
     words = f"Subclasses of each of the {len(names)} superclasses of {runs.benchmark}."
     return [Drawing("hierarchy", words, figure)]
 
@@ -141,19 +177,19 @@ def hierarchy(runs: Runs, options: Options) -> list[Drawing]:
 def _memory_ends(axes: "Axes", groups: Sequence[Group], look: Mapping[str, Look]) -> None:
     """Draw R_j after the last task, by size; of a size that has not come so far, nothing."""
     last = Runs(groups[0].benchmark, tuple(groups)).last
-    ends = [float(group.mean("pw_jaccard")[last]) for group in groups]
-    spread = np.nan_to_num([float(group.std("pw_jaccard")[last]) for group in groups])
-    places = range(len(groups))
-    axes.errorbar(places, ends, yerr=spread, color="#555555", capsize=2, zorder=1)
-    axes.scatter(places, ends, c=[look[group.name].colour for group in groups], zorder=2)
+    ends = np.array([float(group.mean("pw_jaccard")[last]) for group in groups])
+    widths = [float(g.half_width("pw_jaccard")[last]) if g.count >= ENOUGH else 0.0 for g in groups]
+    spread, places = np.nan_to_num(widths), range(len(groups))
+    axes.errorbar(places, ends, yerr=spread, color="#555555", capsize=points(2), zorder=1)
+    colours = [look[group.name].colour for group in groups]
+    axes.scatter(places, ends, s=points(5) ** 2, c=colours, zorder=2)
     axes.set_xticks(places, [_size(group) for group in groups])
-    axes.set_xlim(-0.5, len(groups) - 0.5)
-    axes.set_ylim(0, 1.15 * np.nanmax(ends + spread))
-    curves.name_axes(axes, "images kept per class", f"$R_{{{last}}}$, after task {last}")
+    axes.set(xlim=(-0.5, len(groups) - 0.5), ylim=(0, 1.15 * np.nanmax(ends + spread)))
+    axes.set(xlabel="images kept per class", ylabel=f"average pw-JS after task {last}")
 
 
 def _size_and_runs(group: Group) -> str:
-    return f"{_size(group)} ({counted(group.count, 'run')})"
+    return f"{_size(group)} ({of_n(group.count)})"
 
 
 def _size(group: Group) -> str:

@@ -1,4 +1,4 @@
-"""How every figure looks: sizes for print, files that are the same for the same runs."""
+"""How every figure looks: sizes for print and talks, files that are the same for the same runs."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polarbear.base.errors import PolarbearError, install_line, unknown_name
+from polarbear.report.options import SIZES
 from polarbear.report.palette import Look
 
 if TYPE_CHECKING:
@@ -19,33 +20,40 @@ if TYPE_CHECKING:
 RIGHT, WRONG, MISSING = "#0072B2", "#D55E00", "#777777"
 
 FORMATS = ("pdf", "svg", "png")
-COLUMN, PAGE = 3.4, 7.0
 DOTS_PER_INCH = 200
 #: Pixels that a picture in a figure has at least, so that no viewer blurs or drops its cells.
 CRISP = 512
 LARGEST = 9000
 
-STYLE: Mapping[str, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "legend.title_fontsize": 7,
-    "legend.frameon": False,
+#: Points of our letters in print; the smallest, "small", has five sixths of them: 7.
+TYPE = 8.5
+SMALL = TYPE * 5 / 6
+#: What has a length in points, and grows with the size that figures are for.
+POINTS: Mapping[str, float] = {
+    "font.size": TYPE,
     "lines.linewidth": 1.4,
     "lines.markersize": 3.6,
+    "patch.linewidth": 0.7,
+    "axes.linewidth": 0.7,
+    "axes.labelpad": 3.0,
+    "axes.titlepad": 4.0,
+    "grid.linewidth": 0.5,
+    **{f"{axis}tick.major.width": 0.7 for axis in "xy"},
+    **{f"{axis}tick.major.{part}": 3.0 for axis in "xy" for part in ("size", "pad")},
+}
+STYLE: Mapping[str, Any] = {
+    "axes.titlesize": "medium",
+    "axes.labelsize": "medium",
+    **{f"{axis}tick.labelsize": "small" for axis in "xy"},
+    "legend.fontsize": "small",
+    "legend.title_fontsize": "small",
+    "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.linewidth": 0.7,
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": "#dddddd",
-    "grid.linewidth": 0.5,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    # A class may be called $\\frac{$: only what asks for mathematics has any.
+    # A class may be called $\\frac{$, and no letter may be smaller than the smallest.
     "text.parse_math": False,
     # Letters stay letters: small files, text that can be searched and edited.
     "pdf.fonttype": 42,
@@ -71,16 +79,23 @@ def line_style(look: Look) -> dict[str, Any]:
 
 
 @contextmanager
-def styled() -> Iterator[None]:
-    """Draw in our style and leave the reader's own settings as they were."""
-    with _matplotlib().rc_context(dict(STYLE)), warnings.catch_warnings():
+def styled(size: str = "page") -> Iterator[None]:
+    """Draw in our style, for a size, and leave the reader's own settings as they were."""
+    larger = SIZES[size].scale
+    settings = dict(STYLE) | {name: larger * length for name, length in POINTS.items()}
+    with _matplotlib().rc_context(settings), warnings.catch_warnings():
         # What the font lacks is a box in PDF and PNG; SVG and the page leave it to the viewer.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         yield
 
 
+def points(length: float) -> float:
+    """Return a length, in points of print, in those of the size that is drawn for."""
+    return length * float(_matplotlib().rcParams["font.size"]) / TYPE
+
+
 def new_figure(width: float, height: float, *, placed: bool = False) -> "Figure":
-    """Return an empty figure, in inches, that belongs to nobody's session.
+    """Return an empty figure, in inches of print, that belongs to nobody's session.
 
     What is in it finds its place by itself; ``placed`` leaves that to the caller.
     """
@@ -88,7 +103,8 @@ def new_figure(width: float, height: float, *, placed: bool = False) -> "Figure"
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout=None if placed else "constrained")
+    across, down = points(width), points(height)
+    figure = Figure(figsize=(across, down), layout=None if placed else "constrained")
     FigureCanvasAgg(figure)
     return figure
 
@@ -106,28 +122,30 @@ def show_pixels(axes: "Axes", pixels: np.ndarray, crisp: int = CRISP, **how: Any
     axes.imshow(large, **{"extent": cells, "interpolation": "none", **how})
 
 
-def new_panels(count: int, columns: int, rest: float, each: float) -> "tuple[Figure, np.ndarray]":
-    """Return a page's width of panels with the same axes, in at most so many columns.
+def new_panels(
+    width: float, count: int, columns: int, rest: float, each: float
+) -> "tuple[Figure, np.ndarray]":
+    """Return panels with the same axes over a width, in at most so many columns.
 
     A row of them is ``each`` inches high, all around them ``rest``.
     """
     columns = min(columns, count)
     rows = -(-count // columns)
-    figure = new_figure(PAGE, rest + each * rows)
+    figure = new_figure(width, rest + each * rows)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axes in grid.flat[count:]:
         axes.set_visible(False)
     return figure, grid
 
 
-def save(drawing: Drawing, folder: Path, formats: Sequence[str]) -> list[Path]:
-    """Write a figure in each format; give the files."""
+def save(drawing: Drawing, folder: Path, formats: Sequence[str], size: str = "page") -> list[Path]:
+    """Write a figure, drawn for a size, in each format; give the files."""
     for one in formats:
         if one not in FORMATS:
             raise unknown_name("format", one, FORMATS)
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{drawing.name}.{one}" for one in formats]
-    with styled():
+    with styled(size):
         # All is placed once: it takes as long as drawing, and is the same in every format.
         if drawing.figure.get_layout_engine() is not None:
             drawing.figure.draw_without_rendering()

@@ -1,12 +1,12 @@
 """The tree a method infers beside the true one: which subclass it puts below which superclass."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polarbear.base.errors import DataError
 from polarbear.base.names import file_name
 from polarbear.benchmark.hierarchy import Hierarchy
-from polarbear.report.figures.style import MISSING, PAGE, RIGHT, WRONG, Drawing, new_figure
+from polarbear.report.figures.style import MISSING, RIGHT, WRONG, Drawing, new_figure, points
 from polarbear.report.options import Options
 from polarbear.report.read.answers import known_hierarchy
 from polarbear.report.read.groups import Run, Runs
@@ -27,19 +27,19 @@ def inferred_trees(runs: Runs, options: Options) -> list[Drawing]:
         if trees:
             run = max(trees, key=lambda run: len(run.done))
             name = "inferred-tree" if not drawings else f"inferred-tree-{file_name(group.name)}"
-            drawings.append(_drawing(name, group.title, run, hierarchy))
+            drawings.append(_drawing(name, group.title, run, hierarchy, options.width))
     if not drawings:
         raise DataError("no method of these runs infers which class lies below which")
     return drawings
 
 
-def _drawing(name: str, title: str, run: Run, hierarchy: Hierarchy) -> Drawing:
+def _drawing(name: str, title: str, run: Run, hierarchy: Hierarchy, width: float) -> Drawing:
     found, last = run.tree or {}, run.done[-1]
     # A summary does not say which classes came when: it is of a whole run.
     seen = {c for task in run.classes[: last + 1] for c in task} or set(hierarchy.names)
     true = {c: up for c in hierarchy.names if c in seen and (up := hierarchy.parent(c)) in seen}
     lines = _lines([name for name in hierarchy.names if name in seen], true)
-    figure = new_figure(PAGE, 0.9 + ROW * len(lines))
+    figure = new_figure(width, 0.9 + ROW * len(lines))
     axes = figure.add_subplot()
     _draw(axes, hierarchy, lines, true, found)
     right = sum(found.get(child) == parent for child, parent in true.items())
@@ -74,20 +74,23 @@ def _draw(
     }
     centre = {parent: sum(places) / len(places) for parent, places in family.items() if places}
     inferred = centre | {guess: height[guess] for guess in found.values() if guess in height}
+    thin: Any = {"linewidth": points(0.6)}
+    small: Any = {"va": "center", "fontsize": "small"}
     for one, y in height.items():
         parent, guess = true.get(one), found.get(one)
         colour = RIGHT if guess == parent else MISSING if guess is None else WRONG
-        axes.text(0.5, y, hierarchy.title(one), ha="center", va="center", fontsize=7, color=colour)
+        axes.text(0.5, y, hierarchy.title(one), ha="center", color=colour, **small)
         if parent in centre:
-            axes.plot([LEFT, MIDDLE[0]], [centre[parent], y], color="#bbbbbb", linewidth=0.6)
+            axes.plot([LEFT, MIDDLE[0]], [centre[parent], y], color="#bbbbbb", **thin)
         if guess in inferred:
-            axes.plot([MIDDLE[1], RIGHT_SIDE], [y, inferred[guess]], color=colour, linewidth=0.6)
+            axes.plot([MIDDLE[1], RIGHT_SIDE], [y, inferred[guess]], color=colour, **thin)
     for x, side, places in ((LEFT, "right", centre), (RIGHT_SIDE, "left", inferred)):
         for parent, place in places.items():
-            axes.text(x, place, f" {hierarchy.title(parent)} ", ha=side, va="center", fontsize=7)
-    for x, words in ((LEFT, "true"), (0.5, "blue: right; grey: not found; orange: wrong")):
-        axes.text(x, 1.6, words, ha="center", va="bottom", fontsize=7)
-    axes.text(RIGHT_SIDE, 1.6, "inferred", ha="center", va="bottom", fontsize=7)
+            axes.text(x, place, f" {hierarchy.title(parent)} ", ha=side, **small)
+    heads = (LEFT, "true", "#222222"), (RIGHT_SIDE, "inferred", "#222222")
+    kinds = (0.3, "right", RIGHT), (0.5, "none", MISSING), (0.7, "wrong", WRONG)
+    for x, words, colour in (*heads, *kinds):
+        axes.text(x, 1.6, words, ha="center", color=colour, **small)
     axes.set_xlim(-0.4, 1.4)
     axes.set_ylim(-len(lines), 3)
     axes.axis("off")

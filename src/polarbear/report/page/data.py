@@ -1,5 +1,6 @@
 """The scores of a page: each method's mean and deviation after every task, by name."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from itertools import product
@@ -105,6 +106,7 @@ def _method(group: Group, offered: Iterable[Offered], look: Look) -> dict[str, A
             )
             for name in BY_TASK
         },
+        "kept": None if math.isnan(kept := group.cost("kept")) else kept,
         "paper": None if paper is None else rounded(paper.mean),
     }
 

@@ -1,7 +1,7 @@
 """Runs, and groups of runs that differ in class order and seed alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from polarbear.base.arrays import Bools, Floats, frozen
-from polarbear.base.errors import DataError, unknown_name
+from polarbear.base.errors import DataError, PolarbearError, unknown_name
 from polarbear.base.names import readable
 from polarbear.methods.catalogue import METHODS, title
+from polarbear.runs.cost import Cost
 from polarbear.runs.folder import RunFolder
 from polarbear.score.decide import ORACLE
+from polarbear.score.intervals import quantile
 from polarbear.settings.settings import fits
 
 #: What kinds of values a run has, in its settings or beside them.
@@ -41,6 +43,9 @@ class Run:
     summary. A ``joint`` run, of one task, has its scores at the benchmark's last task. ``tree`` has
     the parent of each class, as the method infers it, None if it does not. ``title`` is
     what the method's class calls itself, if anything; an ``oracle`` is told what no learner is.
+    ``told`` has what a summary says and a run folder is asked for when it is needed, (T,) by name:
+    the cases of ratios (:mod:`.cases`) and forward transfer (:mod:`.transfer`); ``told_cost`` is
+    what the run took and keeps.
     """
 
     path: Path
@@ -58,6 +63,8 @@ class Run:
     tree: Mapping[str, str] | None = field(default=None, repr=False)
     title: str = ""
     oracle: bool = False
+    told: Mapping[str, Floats] = field(default_factory=dict, repr=False)
+    told_cost: Cost | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what no run says of itself: it comes from a damaged file."""
@@ -77,6 +84,14 @@ class Run:
     def is_oracle(self) -> bool:
         """Whether its method or its decision rule is told what no learner is."""
         return self.oracle or str(self.settings.get("decision")).endswith(ORACLE)
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What it took and keeps, as far as that can be read: no figure of scores depends on it."""
+        try:
+            return self.told_cost or Cost.of(RunFolder(self.path))
+        except PolarbearError:
+            return Cost()
 
     @property
     def tasks(self) -> int:
@@ -146,6 +161,26 @@ class Group:
         return ORACLE if any(run.oracle for run in self.runs) else ""
 
     @property
+    def is_oracle(self) -> bool:
+        """Whether any of its runs is told what no learner is."""
+        return any(run.is_oracle for run in self.runs)
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """The class orders of its runs, each once; a loop of one's own may have none."""
+        return tuple(sorted({run.order for run in self.runs if run.order is not None}))
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of its runs, each once."""
+        return tuple(sorted({run.seed for run in self.runs if run.seed is not None}))
+
+    def cost(self, part: str) -> float:
+        """Return the mean of a part of :class:`Cost` over the runs that know it, NaN for none."""
+        known = [value for run in self.runs if (value := getattr(run.cost, part)) is not None]
+        return float(np.mean(known)) if known else float("nan")
+
+    @property
     def tasks(self) -> int:
         """Number of tasks of the benchmark."""
         return self.runs[0].tasks
@@ -157,23 +192,31 @@ class Group:
 
     def mean(self, score: str) -> Floats:
         """Return the mean of a score after each task: (T,)."""
-        return _mean(self._stack(score))
+        return column_mean(self._stack(score))
 
     def std(self, score: str) -> Floats:
         """Return the standard deviation of a score after each task: (T,)."""
-        return _std(self._stack(score))
+        return column_std(self._stack(score))
+
+    def half_width(self, score: str) -> Floats:
+        """Return half of the mean's 95 % interval after each task: (T,), NaN for a single run."""
+        return column_half_width(self._stack(score))
 
     def counts(self, score: str = "pw_jaccard") -> tuple[int, ...]:
         """Return how many runs have a score after each task: (T,)."""
-        return tuple(int(n) for n in _count(self._stack(score)))
+        return tuple(int(n) for n in column_count(self._stack(score)))
 
     def by_task_mean(self, score: str = "pw_jaccard") -> Floats:
         """Return the mean of R_jk: after task j (row) on the images of task k (column): (T, T)."""
-        return _mean(self._stack(score, by_task=True))
+        return column_mean(self._stack(score, by_task=True))
 
     def by_task_std(self, score: str = "pw_jaccard") -> Floats:
         """Return the standard deviation of R_jk: (T, T)."""
-        return _std(self._stack(score, by_task=True))
+        return column_std(self._stack(score, by_task=True))
+
+    def by_task_half_width(self, score: str = "pw_jaccard") -> Floats:
+        """Return half of the 95 % interval of R_jk: (T, T)."""
+        return column_half_width(self._stack(score, by_task=True))
 
     def _stack(self, score: str, *, by_task: bool = False) -> Floats:
         absent = np.full((self.tasks, self.tasks) if by_task else self.tasks, np.nan)
@@ -220,6 +263,14 @@ class Runs:
         return tuple(g for g in self.groups if any(last in run.done for run in g.runs))
 
     @property
+    def at_last(self) -> tuple[Group, ...]:
+        """The same with the runs alone that have scores there."""
+        last = self.last
+        return tuple(
+            replace(g, runs=tuple(run for run in g.runs if last in run.done)) for g in self.compared
+        )
+
+    @property
     def short(self) -> dict[Path, str]:
         """The runs that have no scores after the last task, each with the reason."""
         last = self.last
@@ -248,21 +299,32 @@ def _why_short(run: Run) -> str:
     return f"it {'ends with' if run.finished else 'has come to'} task {run.done[-1]}"
 
 
-def _count(stack: Floats) -> Floats:
+def column_count(stack: Floats) -> Floats:
+    """Return how many rows have a value: (n, …) → (…)."""
     counts: Floats = np.sum(~np.isnan(stack), axis=0, dtype=np.float64)
     return counts
 
 
-def _mean(stack: Floats) -> Floats:
+def column_mean(stack: Floats) -> Floats:
+    """Return the mean over the rows that have a value, NaN where none has."""
     # Not nanmean, which warns where no run has a value.
-    count, mean = _count(stack), np.full(stack.shape[1:], np.nan)
+    count, mean = column_count(stack), np.full(stack.shape[1:], np.nan)
     np.divide(np.nansum(stack, axis=0), count, out=mean, where=count > 0)
     return mean
 
 
-def _std(stack: Floats) -> Floats:
-    count, variance = _count(stack), np.full(stack.shape[1:], np.nan)
-    squares = np.nansum((stack - _mean(stack)) ** 2, axis=0)
+def column_std(stack: Floats) -> Floats:
+    """Return the sample's standard deviation over the rows that have a value, NaN of one."""
+    count, variance = column_count(stack), np.full(stack.shape[1:], np.nan)
+    squares = np.nansum((stack - column_mean(stack)) ** 2, axis=0)
     np.divide(squares, count - 1, out=variance, where=count > 1)
     deviation: Floats = np.sqrt(variance)
     return deviation
+
+
+def column_half_width(stack: Floats) -> Floats:
+    """Return half of the 95 % interval of the mean over the rows that have a value, NaN of one."""
+    count, width = column_count(stack), column_std(stack)
+    for n in np.unique(count[count > 1]).tolist():
+        width[count == n] *= quantile(n - 1) / n**0.5
+    return width

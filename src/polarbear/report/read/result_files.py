@@ -11,6 +11,7 @@ from polarbear.base.arrays import Floats
 from polarbear.base.errors import DataError, PolarbearError
 from polarbear.named.registry import find
 from polarbear.report.read.groups import Run
+from polarbear.runs.cost import Cost
 from polarbear.score.catalogue import score_names
 from polarbear.score.decide import rule_in_words
 from polarbear.score.record import BY_TASK
@@ -58,6 +59,12 @@ def read_summary(file: Path, split: str) -> Run:
         tree=content.get("tree"),
         title=content.get("title", ""),
         oracle=content.get("oracle") is True,
+        told={
+            name: _array(row, (tasks,))
+            for name, row in (content.get("told") or {}).items()
+            if row is not None
+        },
+        told_cost=Cost.from_json(content),
     )
 
 

@@ -3,9 +3,11 @@
 from polarbear.report.options import Options
 from polarbear.report.read.decided import RULES, any_kept, decided
 from polarbear.report.read.groups import Runs
+from polarbear.report.read.words import spans
 from polarbear.report.tables.formats import Cell, Table
-from polarbear.report.tables.results import full, mean_std
+from polarbear.report.tables.results import WHO, full, mean_interval
 from polarbear.score.decide import rule_in_words
+from polarbear.score.intervals import Sample, interval
 
 
 def decision_tables(runs: Runs, options: Options) -> list[Table]:
@@ -15,19 +17,21 @@ def decision_tables(runs: Runs, options: Options) -> list[Table]:
     found = decided(runs, options.root)
     rows = []
     records: list[tuple[object, ...]] = [
-        ("method", "rule", "oracle", "task", "mean", "std", "runs"),
+        ("method", "rule", "oracle", "task", "mean", "std", "half_width", "runs"),
     ]
     for group in found.groups:
-        by_rule = {rule: found.of(group, rule) for rule in RULES}
-        numbers = (Cell(mean_std(mean, std)) for mean, std, _ in by_rule.values())
-        rows.append((Cell(group.title), Cell(str(group.count)), *numbers))
-        for rule, (mean, std, count) in by_rule.items():
+        values = found.values[group.name]
+        by_rule = {rule: (interval(values[rule]), Sample.of(values[rule]).std) for rule in RULES}
+        numbers = (Cell(mean_interval(one.mean, one.half_width)) for one, _ in by_rule.values())
+        who = (group.title, str(group.count), spans(group.orders), spans(group.seeds))
+        rows.append((*map(Cell, who), *numbers))
+        for rule, (one, std) in by_rule.items():
             about = (group.name, rule, found.is_oracle(group, rule), found.last)
-            records.append((*about, full(mean), full(std), count))
-    head = ("method", "runs", *map(rule_in_words, RULES))
+            records.append((*about, full(one.mean), full(std), full(one.half_width), one.n))
+    head = (*WHO, *map(rule_in_words, RULES))
     words = (
         f"{found.words} by decision rule, {runs.benchmark}, test images, of the runs that have "
-        "kept their raw scores. Own is what the runs predicted; an oracle is told the hierarchy, "
-        "which no learner is."
+        "kept their raw scores, with 95 % intervals over runs. Own is what the runs predicted; an "
+        "oracle is told the hierarchy, which no learner is."
     )
     return [Table("decisions", words, head, tuple(rows), tuple(records))]

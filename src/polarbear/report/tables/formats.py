@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import Template
 
@@ -18,6 +18,7 @@ LATEX: Mapping[str, str] = {
     **{sign: "\\" + sign for sign in "&%$#_{}"},
     "±": r"$\pm$",
     "÷": r"$\div$",
+    "≥": r"$\geq$",
     "–": "--",
     # Without a font's help, these print as other signs.
     "<": r"\textless{}",
@@ -25,10 +26,12 @@ LATEX: Mapping[str, str] = {
     "|": r"\textbar{}",
 }
 
+#: How grey is written in Markdown and in LaTeX.
+GREY, LATEX_GREY = '<span style="color:gray">{}</span>', r"\textcolor{{gray}}{{{}}}"
 #: Lines that a table on one page may have.
 PAGE_OF_LINES = 50
 #: A floating table that is at most as wide as the text.
-ON_A_PAGE = r"""% needs the packages booktabs and graphicx
+ON_A_PAGE = r"""% needs the packages booktabs, graphicx and xcolor
 \begin{table}
 \centering
 $caption
@@ -44,7 +47,7 @@ $lines
 \end{table}
 """
 #: A table that goes on over pages, its head on each; small, as it cannot be scaled.
-OVER_PAGES = r"""% needs the packages booktabs and longtable
+OVER_PAGES = r"""% needs the packages booktabs, longtable and xcolor
 \begingroup\scriptsize\setlength{\tabcolsep}{3pt}
 \begin{longtable}{$columns}
 $caption $label \\
@@ -66,10 +69,11 @@ $lines
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table, and whether it is one of the best."""
+    """What stands in a table, whether it is one of the best, and whether it says little: grey."""
 
     text: str
     bold: bool = False
+    dim: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class Table:
     def markdown(self) -> str:
         """Return the table as Markdown, with the caption above it."""
         lines = [self.head, ("---",) + ("---:",) * (len(self.head) - 1)]
-        lines += [tuple(_bold(cell, "**{}**") for cell in row) for row in self.rows]
+        lines += [tuple(_marked(cell, "**{}**", GREY) for cell in row) for row in self.rows]
         lines = [tuple(one_line(text).replace("|", r"\|") for text in line) for line in lines]
         body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
         return f"{one_line(self.caption)}\n\n{body}\n"
@@ -93,7 +97,10 @@ class Table:
     def latex(self) -> str:
         """Return the table as LaTeX, made to fit: a wide one shrinks, a long one breaks."""
         lines = [
-            _latex_line(_bold(Cell(latex_text(c.text), c.bold), r"\textbf{{{}}}") for c in row)
+            _latex_line(
+                _marked(replace(c, text=latex_text(c.text)), r"\textbf{{{}}}", LATEX_GREY)
+                for c in row
+            )
             for row in self.rows
         ]
         head = _latex_line(map(latex_text, self.head))
@@ -132,8 +139,8 @@ def save_table(table: Table, folder: Path) -> list[Path]:
     return files
 
 
-def _bold(cell: Cell, form: str) -> str:
-    return form.format(cell.text) if cell.bold else cell.text
+def _marked(cell: Cell, bold: str, grey: str) -> str:
+    return (bold if cell.bold else grey if cell.dim else "{}").format(cell.text)
 
 
 def _latex_line(cells: Iterable[str]) -> str:

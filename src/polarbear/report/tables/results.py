@@ -1,35 +1,51 @@
-"""Tables of results: by task as in the paper's appendix, beside the paper's, and every last score.
+"""Tables of results: by task as in the paper's appendix, beside the paper's, last scores, transfer.
 
-In a row of results the best mean is bold, and every mean that is less than one standard deviation
-of the best one's runs away: so near, another draw of orders could turn the two round. With one run
-there is no deviation and only the best is bold. Methods that see complete labels or keep every
-image (joint, incremental joint, ER-infinite) are bounds: they stand last and are not compared.
+Means come with their 95 % interval over runs. :mod:`.marks` says which of a row are bold. Bounds
+(joint, incremental joint, ER-infinite) stand last.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from polarbear.base.arrays import Floats
 from polarbear.methods.catalogue import is_bound, title
-from polarbear.report.figures.curves import Series, average, caption, own_images
+from polarbear.report.read.cases import Cases, cases, shown_cases
 from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.paper import Published, paper_results
+from polarbear.report.read.series import Course, Series, average, own_images
+from polarbear.report.read.transfer import AVERAGE, BACKWARD, FORGETTING, forward
+from polarbear.report.read.words import caption, spans
 from polarbear.report.tables.formats import Cell, Table
-from polarbear.score.catalogue import headline
+from polarbear.report.tables.marks import NO_RULE, RULE, best
+from polarbear.score.cases import FEW
+from polarbear.score.catalogue import Better, headline
 
-Pair = tuple[float, float]
 Records = tuple[tuple[object, ...], ...]
 
-RULE = (
-    "Bold: the best mean and those less than one of its standard deviations away; bounds (complete "
-    "labels or every image kept) are not compared."
+#: What a run costs: the part of it, and the head of its column.
+COSTS = {
+    "passes": "image passes",
+    "seconds": "seconds",
+    "kept": "bytes kept",
+}
+FEW_RULE = (
+    f"A ratio whose cases depend on what is predicted has their number; below {FEW:.0%} of the "
+    "images it is grey, and it never wins, nor where the number is not known."
+)
+COST_RULE = (
+    "Image passes: images trained on, each as often as it was in a step. Bytes kept: what lasts "
+    "from task to task beside the network, stored images, networks and tensors. A dash: not known."
 )
 
 
-def result_tables(runs: Runs, *, paper: bool = False) -> list[Table]:
-    """Return R_j by pw-JS and by Jaccard, R_jj, and every score after the last task."""
+def result_tables(
+    runs: Runs, *, paper: bool = False, root: str | Path | None = None
+) -> list[Table]:
+    """Return R_j by pw-JS and by Jaccard, R_jj, every score after the last task, and transfer."""
     wanted: tuple[tuple[str, str, Series], ...] = (
         ("results-pw-js", "Average pw-JS after each task", average("pw_jaccard")),
         ("results-jaccard", "Average Jaccard similarity after each task", average("jaccard")),
@@ -38,25 +54,29 @@ def result_tables(runs: Runs, *, paper: bool = False) -> list[Table]:
     tables = [by_task(runs, name, what, series) for name, what, series in wanted]
     if paper and (beside := beside_paper(runs)) is not None:
         tables.append(beside)
-    return [*(table for table in tables if table.rows), last_scores(runs)]
+    return [*(table for table in tables if table.rows), last_scores(runs), transfer(runs, root)]
 
 
 def by_task(runs: Runs, name: str, what: str, series: Series) -> Table:
-    """Return a score after each task, a column per method, as ``mean (std)``."""
-    groups = _bounds_last(g for g in runs.groups if not np.isnan(series(g)[0]).all())
-    numbers = [series(group) for group in groups]
-    rows = []
+    """Return a score after each task, a column per method, as ``mean ± interval``."""
+    groups = _bounds_last(g for g in runs.groups if not np.isnan(series(g).mean).all())
+    courses = [series(group) for group in groups]
+    rows, marked = [], {}
     for task in range(runs.tasks):
-        pairs = [(float(mean[task]), float(std[task])) for mean, std in numbers]
-        if not all(math.isnan(mean) for mean, _ in pairs):
-            rows.append((Cell(str(task)), *cells(pairs, _compared(groups))))
-    head = ("task", *(group.title for group in groups))
-    words = f"{caption(runs, what)} {RULE}"
-    return Table(name, words, head, tuple(rows), _records(groups, series))
+        if not all(math.isnan(one.mean[task]) for one in courses):
+            marked[task] = best(groups, series, task)
+            cells = [Cell(_at(one, task), i in marked[task]) for i, one in enumerate(courses)]
+            rows.append((Cell(str(task)), *cells))
+    head = ("task", *(f"{group.title} (n = {group.count})" for group in groups))
+    words = f"{caption(runs, what)} {_rule(any(marked.values()))}"
+    return Table(name, words, head, tuple(rows), _records(groups, series, marked))
 
 
 def beside_paper(runs: Runs) -> Table | None:
-    """Return our R_j and the paper's side by side; None where they have no method in common."""
+    """Return our R_j and the paper's side by side; None where they have no method in common.
+
+    The paper has standard deviations, and so has this table.
+    """
     published = paper_results(runs.benchmark)
     groups = [group for group in runs.groups if group.method in published]
     if not groups:
@@ -64,46 +84,129 @@ def beside_paper(runs: Runs) -> Table | None:
     ours, head = average("pw_jaccard"), ["task"]
     columns: list[tuple[Floats, Floats]] = []
     for group in groups:
-        theirs = published[group.method]
-        columns += [ours(group), (theirs.mean, theirs.std)]
-        head += [group.title, f"{title(group.method)}, paper"]
+        theirs, own = published[group.method], ours(group)
+        columns += [(own.mean, own.std), (theirs.mean, theirs.std)]
+        head += [f"{group.title} (n = {group.count})", f"{title(group.method)}, paper"]
     rows = [
         (Cell(str(task)), *(Cell(mean_std(mean[task], std[task])) for mean, std in columns))
         for task in range(runs.tasks)
     ]
-    words = f"{caption(runs, 'Average pw-JS after each task')} Beside ours, the paper's."
-    records = _records(groups, ours, published)
+    words = (
+        f"{caption(runs, 'Average pw-JS after each task')} Beside ours, the paper's, over ten "
+        "orders; in brackets the standard deviation over runs."
+    )
+    records = _records(groups, ours, {}, published)
     return Table("results-beside-paper", words, tuple(head), tuple(rows), records)
+
+
+class _Shown(NamedTuple):
+    """A column of a table of last scores: its name in the CSV file, its head and its numbers."""
+
+    name: str
+    head: str
+    series: Series
+    better: Better = "high"
 
 
 def last_scores(runs: Runs) -> Table:
     """Return every score after the last task, a line per method that has come so far."""
-    last, groups, scores = runs.last, _bounds_last(runs.compared), headline()
-    pairs = {
-        name: [(float(g.mean(name)[last]), float(g.std(name)[last])) for g in groups]
-        for name in scores
-    }
-    there = [n for n in scores if not all(math.isnan(mean) for mean, _ in pairs[n])]
-    columns = [
-        cells(
-            pairs[name],
-            [] if scores[name][0].better == "one" else _compared(groups),
-            lower=scores[name][0].better == "low",
-        )
-        for name in there
+    shown = [
+        _Shown(name, head, average(name), score.better)
+        for name, (score, head) in headline().items()
     ]
-    rows = [
-        (Cell(group.title), Cell(str(group.counts()[last])), *(column[i] for column in columns))
-        for i, group in enumerate(groups)
-    ]
-    records: list[tuple[object, ...]] = [("method", "runs", "task", "score", "mean", "std")]
-    for name in there:
-        for group, (mean, std) in zip(groups, pairs[name], strict=True):
-            count = group.counts(name)[last]
-            records.append((group.name, count, last, name, full(mean), full(std)))
-    head = ("method", "runs", *(scores[name][1] for name in there))
-    words = f"{caption(runs, f'Scores after task {last}')} {RULE}"
-    return Table("last-scores", words, head, tuple(rows), tuple(records))
+    return _line_each(runs, "last-scores", f"Scores after task {runs.last}", shown)
+
+
+def transfer(runs: Runs, root: str | Path | None = None) -> Table:
+    """Return what other benchmarks report: average incremental score, transfer, forgetting.
+
+    Forward transfer needs predictions and the data, in ``root`` or where the runs found them.
+    """
+    shown = (
+        _Shown("average_incremental", "average incremental score", AVERAGE),
+        _Shown("backward_transfer", "backward transfer", BACKWARD),
+        _Shown("forward_transfer", "forward transfer", forward(root)),
+        _Shown("forgetting", "forgetting", FORGETTING, "low"),
+    )
+    what = f"Average, transfer and forgetting of pw-JS after task {runs.last}"
+    return _line_each(runs, "transfer", what, shown)
+
+
+def _line_each(runs: Runs, name: str, what: str, shown: Sequence[_Shown]) -> Table:
+    """Return a line per method with what is shown after the last task, and what it cost."""
+    last, groups = runs.last, _bounds_last(runs.at_last)
+    there = [one for one in shown if any(not math.isnan(one.series(g).mean[last]) for g in groups)]
+    counted = {one.name: [cases(group, one.name, last) for group in groups] for one in there}
+    won = {one.name: _winners(groups, one, last, counted[one.name]) for one in there}
+    rows, records = [], list(_costs(groups, last))
+    for i, group in enumerate(groups):
+        cells = []
+        for one in there:
+            at, of, wins = one.series(group), counted[one.name][i], i in won[one.name]
+            dim = of is not None and of.few
+            cells.append(Cell(_at(at, last) + shown_cases(of), wins, dim))
+            line = (*_about(group, last), one.name, *_numbers(at, last), *_of(of), int(wins))
+            records.append(line)
+        rows.append((*_who(group), *cells, *_cost_cells(group)))
+    head = (*WHO, *(one.head for one in there), *COSTS.values())
+    varies = any(of is not None for column in counted.values() for of in column)
+    rules = (_rule(any(won.values())), *[FEW_RULE] * varies, COST_RULE)
+    words = " ".join((caption(runs, what), *rules))
+    return Table(name, words, head, tuple(rows), (RECORD, *records))
+
+
+#: The head of their CSV files.
+RECORD = (
+    *("method", "runs", "orders", "seeds", "task", "score", "mean", "std", "half_width"),
+    *("cases", "images", "best"),
+)
+
+
+def _winners(
+    groups: Sequence[Group], one: _Shown, last: int, counted: Sequence[Cases | None]
+) -> set[int]:
+    if one.better == "one":
+        return set()
+    out = [i for i, of in enumerate(counted) if of is not None and (of.few or not of.known)]
+    return best(groups, one.series, last, lower=one.better == "low", without=out)
+
+
+def _costs(groups: Sequence[Group], last: int) -> Iterator[tuple[object, ...]]:
+    for group in groups:
+        for part in COSTS:
+            mean = full(group.cost(part))
+            yield (*_about(group, last), f"cost/{part}", mean, *[""] * 4, 0)
+
+
+#: What every line says first of its group.
+WHO = ("method", "n", "orders", "seeds")
+
+
+def _who(group: Group) -> tuple[Cell, ...]:
+    words = (group.title, str(group.count), spans(group.orders), spans(group.seeds))
+    return tuple(map(Cell, words))
+
+
+def _about(group: Group, last: int) -> tuple[object, ...]:
+    return (group.name, group.count, spans(group.orders), spans(group.seeds), last)
+
+
+def _cost_cells(group: Group) -> tuple[Cell, ...]:
+    return tuple(Cell(amount(group.cost(part))) for part in COSTS)
+
+
+def amount(number: float) -> str:
+    """Write a large number shortly, a dash for none.
+
+    >>> amount(41_600_000), amount(1234.5), amount(0), amount(57.2), amount(float("nan"))
+    ('41.6 M', '1.23 k', '0', '57.2', '–')
+    """
+    if math.isnan(number):
+        return "–"
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g}"
 
 
 def mean_std(mean: float, std: float) -> str:
@@ -117,25 +220,18 @@ def mean_std(mean: float, std: float) -> str:
     return f"{mean:.2f}" if math.isnan(std) else f"{mean:.2f} ({std:.3f})"
 
 
-def cells(pairs: Sequence[Pair], compared: Sequence[int], *, lower: bool = False) -> list[Cell]:
-    """Write a row; bold what is best within noise among the compared places.
+def mean_interval(mean: float, half_width: float) -> str:
+    """Write a mean with half of its interval, to as many places as that tells.
 
-    >>> [c.bold for c in cells([(0.5, 0.02), (0.49, 0.3), (0.4, 0.2), (0.9, 0.0)], [0, 1, 2])]
-    [True, True, False, False]
+    >>> mean_interval(0.7249, 0.0391), mean_interval(0.5, float("nan")), mean_interval(-0.1, 0.001)
+    ('0.72 ± 0.04', '0.50', '-0.100 ± 0.001')
     """
-    best = best_within_noise([pairs[i] for i in compared], lower=lower)
-    bold = {place for place, good in zip(compared, best, strict=True) if good}
-    return [Cell(mean_std(*pair), i in bold) for i, pair in enumerate(pairs)]
-
-
-def best_within_noise(pairs: Sequence[Pair], *, lower: bool = False) -> list[bool]:
-    """Say which means are best, or less than the best one's standard deviation away."""
-    means = [-mean if lower else mean for mean, _ in pairs]
-    if all(math.isnan(mean) for mean in means):
-        return [False] * len(means)
-    top = max(range(len(means)), key=lambda i: -math.inf if math.isnan(means[i]) else means[i])
-    noise = 0.0 if math.isnan(pairs[top][1]) else pairs[top][1]
-    return [mean == means[top] or means[top] - mean < noise for mean in means]
+    if math.isnan(mean):
+        return "–"
+    if math.isnan(half_width):
+        return f"{mean:.2f}"
+    places = 3 if half_width < 0.01 else 2
+    return f"{mean:.{places}f} ± {half_width:.{places}f}"
 
 
 def full(value: float) -> object:
@@ -143,28 +239,46 @@ def full(value: float) -> object:
     return "" if math.isnan(value) else round(float(value), 6)
 
 
+def _at(one: Course, task: int) -> str:
+    return mean_interval(float(one.mean[task]), float(one.half_width[task]))
+
+
+def _numbers(one: Course, task: int) -> tuple[object, ...]:
+    return tuple(full(float(values[task])) for values in one)
+
+
+def _of(found: Cases | None) -> tuple[object, ...]:
+    return ("", "") if found is None else tuple(map(full, found))
+
+
+def _rule(marked: bool) -> str:
+    return RULE if marked else NO_RULE
+
+
 def _bounds_last(groups: Iterable[Group]) -> list[Group]:
     return sorted(groups, key=lambda group: is_bound(group.method))
 
 
-def _compared(groups: Sequence[Group]) -> list[int]:
-    return [i for i, group in enumerate(groups) if not is_bound(group.method)]
-
-
 def _records(
-    groups: Sequence[Group], series: Series, published: Mapping[str, Published] | None = None
+    groups: Sequence[Group],
+    series: Series,
+    marked: Mapping[int, set[int]],
+    published: Mapping[str, Published] | None = None,
 ) -> Records:
     """Return a line per task and method, as the paper's own files have them.
 
     Beside our numbers in full, those of ``published`` are as the paper prints them.
     """
-    head = ("task", "method", "mean", "std", "runs")
-    lines: list[tuple[object, ...]] = [(*head, "paper mean", "paper std") if published else head]
-    for group in groups:
-        (mean, std), counts = series(group), group.counts()
+    head = ("task", "method", "mean", "std", "half_width", "runs", "orders", "seeds")
+    more = ("paper mean", "paper std") if published else ("best",)
+    lines: list[tuple[object, ...]] = [(*head, *more)]
+    for place, group in enumerate(groups):
+        one, counts = series(group), group.counts()
         paper = published[group.method] if published else None
-        for task in range(group.tasks) if paper else np.flatnonzero(~np.isnan(mean)).tolist():
-            beside = (full(paper.mean[task]), full(paper.std[task])) if paper else ()
-            ours = (full(mean[task]), full(std[task]), counts[task])
-            lines.append((task, group.name, *ours, *beside))
+        there = np.flatnonzero(~np.isnan(one.mean)).tolist()
+        for task in range(group.tasks) if paper else there:
+            best_here = int(place in marked.get(task, ()))
+            beside = (full(paper.mean[task]), full(paper.std[task])) if paper else (best_here,)
+            runs = (counts[task], spans(group.orders), spans(group.seeds))
+            lines.append((task, group.name, *_numbers(one, task), *runs, *beside))
     return tuple(lines)

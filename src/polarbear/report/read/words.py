@@ -1,0 +1,67 @@
+"""What captions say of the runs behind numbers: how many, which class orders and seeds."""
+
+from collections.abc import Iterable, Sequence
+
+from polarbear.base.errors import counted
+from polarbear.report.read.groups import Group, Runs
+
+#: Runs from which on an interval is drawn, and a mark is given: with two it is wider than the axes.
+ENOUGH = 3
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Return whole numbers in few words, a dash for none.
+
+    >>> spans([0, 1, 2, 5, 7, 8]), spans([100]), spans([])
+    ('0–2, 5, 7, 8', '100', '–')
+    """
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    words = (f"{p[0]}–{p[-1]}" if len(p) > 2 else ", ".join(map(str, p)) for p in parts)
+    return ", ".join(words) or "–"
+
+
+def which_runs(groups: Sequence[Group]) -> str:
+    """Say which class orders and seeds groups have, together where they are the same."""
+    having: dict[str, list[str]] = {}
+    for group in groups:
+        orders, seeds = group.orders, group.seeds
+        words = f"order{'s' * (len(orders) > 1)} {spans(orders)}"
+        words += f", seed{'s' * (len(seeds) > 1)} {spans(seeds)}"
+        having.setdefault(words, []).append(group.title)
+    if len(having) == 1:
+        return next(iter(having))
+    return "; ".join(f"{', '.join(names)}: {words}" for words, names in having.items())
+
+
+def of_n(count: int) -> str:
+    """Return a number of runs, in one piece wherever lines are broken."""
+    return f"n = {count}".replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def over_runs(groups: Sequence[Group]) -> str:
+    """Say in a few words what is drawn of how many runs, for a figure's corner."""
+    counts = {group.count for group in groups}
+    if counts == {1}:
+        return "one run each" if len(groups) > 1 else "one run"
+    if max(counts) < ENOUGH:
+        return "means" if len(counts) > 1 else f"means, {of_n(max(counts))}"
+    if len(counts) > 1:
+        return f"mean, 95 % interval where n ≥ {ENOUGH}"
+    return f"mean and 95 % interval, {of_n(max(counts))}"
+
+
+def caption(runs: Runs, what: str) -> str:
+    """Say what is shown, of what, over which runs."""
+    counts = sorted({group.count for group in runs.groups})
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    over = "one run per method" if counts == [1] else f"mean ± 95 % interval over n = {number} runs"
+    behind = sum(run.done[-1] < runs.tasks - 1 for group in runs.groups for run in group.runs)
+    # Not "unfinished": a run may have been asked for fewer tasks.
+    rest = f"; fewer than all tasks in {behind} of {counted(runs.count, 'run')}" if behind else ""
+    which = which_runs(runs.groups)
+    return f"{what}, {runs.benchmark}, {runs.split} images; {over} ({which}){rest}."
