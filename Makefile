@@ -72,14 +72,14 @@ build/memory/ready: $(VENVS)/demo/ready
 		--memory-per-class $$kept --out build/memory/$$kept || exit 1; done
 	touch $@
 
-# Every adapter with its real library, 5 GB in two environments: Avalanche and Continuum need
+# Every adapter with its real library, 5 GB in two environments: Avalanche, Continuum and timm need
 # torchvision, whose compiled part does not load beside a CPU build of torch. All libraries are
 # there, so that here a test does not skip for want of one: it fails.
 FROM_HUGGING_FACE := tests/named/test_new_benchmark.py::test_a_hugging_face_data_set_on_disk_gives_the_same_stream
 test-adapters: export POLARBEAR_ALL_LIBRARIES := 1
 test-adapters: $(VENVS)/adapters/ready $(VENVS)/avalanche/ready
-	$(VENVS)/adapters/bin/python -m pytest tests/adapters $(FROM_HUGGING_FACE) -k "not (avalanche or continuum)"
-	$(VENVS)/avalanche/bin/python -m pytest tests/adapters -k "avalanche or continuum"
+	$(VENVS)/adapters/bin/python -m pytest tests/adapters $(FROM_HUGGING_FACE) -k "not (avalanche or continuum or timm)"
+	$(VENVS)/avalanche/bin/python -m pytest tests/adapters -k "avalanche or continuum or timm"
 
 check: $(VENVS)/test/ready
 	$(VENVS)/test/bin/ruff check .
@@ -117,10 +117,10 @@ $(VENVS)/dist/ready: pyproject.toml
 
 $(VENVS)/adapters/ready: pyproject.toml
 	$(PYTHON) -m venv --clear $(VENVS)/adapters
-	$(VENVS)/adapters/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,datasets,jax,report,torchmetrics]' tensorflow-cpu pytest iirc==1.0.1
+	$(VENVS)/adapters/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,datasets,jax,report,torchmetrics,transformers]' tensorflow-cpu pytest iirc==1.0.1
 	touch $@
 
 $(VENVS)/avalanche/ready: pyproject.toml
 	$(PYTHON) -m venv --clear $(VENVS)/avalanche
-	$(VENVS)/avalanche/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[avalanche,cli,continuum,report]' pytest
+	$(VENVS)/avalanche/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[avalanche,cli,continuum,report,timm]' pytest
 	touch $@

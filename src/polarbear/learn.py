@@ -21,6 +21,7 @@ from polarbear.engine.task.selection import Candidates
 from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.launch import runner
 from polarbear.launch.check.learner import CheckError, Finding, check_learner
+from polarbear.launch.prepare import threads as with_threads
 from polarbear.launch.prepare import usual_threads
 from polarbear.launch.runner import OnStep
 from polarbear.launch.trained import TrainedModel, load_model
@@ -86,7 +87,7 @@ def run(
     path = usual_folder(settings) if folder is None else Path(folder)
     with ExitStack() as stack:
         count = threads or usual_threads(settings) or torch.get_num_threads()
-        stack.enter_context(runner.threads(count))
+        stack.enter_context(with_threads(count))
         watching = stack.enter_context(_watching(progress, on_step))
         runner.run(settings, path, stream=stream, root=root, save_every=save_every, **watching)
     return Result(RunFolder.open(path))

@@ -24,6 +24,7 @@ ADAPTERS = {
     "torch_metric": ("torchmetrics", "TorchMetrics", "torchmetrics", ""),
     "avalanche": ("avalanche", "Avalanche", "avalanche", ""),
     "continuum": ("continuum", "Continuum", "continuum", ""),
+    "transformers": ("transformers", "Hugging Face transformers", "transformers", ""),
 }
 
 WITHOUT = """

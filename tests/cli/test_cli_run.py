@@ -177,6 +177,9 @@ def test_values_by_name_are_json_or_text() -> None:
     assert asked.settings.preparation_options == found
     assert asked.settings.seed == 3
     assert parse(["er", *SHAPES]).settings.preparation_options == {}
+    words = ["--network", "mine:vit", "--network-options", "depth=2", "name=tiny"]
+    asked = parse(["er", *SHAPES, *words]).settings
+    assert asked.network_options == {"depth": 2, "name": "tiny"}
 
 
 def test_every_setting_and_option_is_a_flag_with_help(output) -> None:

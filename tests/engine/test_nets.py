@@ -2,6 +2,7 @@
 
 import sys
 import types
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,14 @@ from torch import Tensor, nn
 
 from polarbear.base.errors import PolarbearError, UnknownNameError
 from polarbear.engine.nets.heads import LinearHead
-from polarbear.engine.nets.networks import NETWORKS, Pooled, Residual, build_backbone, feature_width
+from polarbear.engine.nets.networks import (
+    NETWORKS,
+    Pooled,
+    Residual,
+    build_backbone,
+    feature_width,
+    refuse_bad_features,
+)
 
 
 def parameters(*modules: nn.Module) -> int:
@@ -191,6 +199,12 @@ def my_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "my_nets", module)
 
 
+def tried(name: str, options: dict[str, Any] | None = None, side: int = 32) -> nn.Module:
+    network = build_backbone(name, 0, options or {})
+    refuse_bad_features(name, network, side)
+    return network
+
+
 def test_a_network_of_ones_own_comes_by_dotted_path_and_seed() -> None:
     before = torch.get_rng_state()
     first, again, other = (build_backbone("my_nets:Own", seed) for seed in (1, 1, 2))
@@ -210,14 +224,14 @@ def test_trying_a_network_leaves_its_batch_norm_alone(monkeypatch: pytest.Monkey
         return Pooled([nn.BatchNorm2d(3)], 3)
 
     monkeypatch.setattr("my_nets.factory", factory, raising=False)
-    net = build_backbone("my_nets:factory", 0)
+    net = tried("my_nets:factory")
     assert all(m.num_batches_tracked == 0 for m in net.modules() if isinstance(m, nn.BatchNorm2d))
 
 
 def test_side_says_what_images_a_network_is_tried_on() -> None:
     with pytest.raises(PolarbearError, match=r"'my_nets:Particular' cannot take images of 32×32"):
-        build_backbone("my_nets:Particular", 0)
-    build_backbone("my_nets:Particular", 0, side=224)
+        tried("my_nets:Particular")
+    tried("my_nets:Particular", side=224)
 
 
 @pytest.mark.parametrize(
@@ -228,12 +242,8 @@ def test_side_says_what_images_a_network_is_tried_on() -> None:
         ("my_nets:", PolarbearError, r"is no dotted path: write package\.module:factory"),
         ("no_such:net", PolarbearError, r"there is no module 'no_such', .*PYTHONPATH"),
         ("my_nets:Onw", UnknownNameError, r"factory in my_nets 'Onw': did you mean 'Own'"),
-        ("my_nets:number", PolarbearError, r"is 3: a function without arguments is needed"),
-        (
-            "my_nets:Deep",
-            PolarbearError,
-            r"needs arguments \(depth, width\), but is called without",
-        ),
+        ("my_nets:number", PolarbearError, r"is 3: a function is needed that gives an nn\.Module"),
+        ("my_nets:Deep", PolarbearError, r"needs depth, width: give network_options, or a def"),
         ("my_nets:words", PolarbearError, r"gave a str, not an nn\.Module"),
         ("my_nets:Widthless", PolarbearError, r"Widthless does not state .* out_features"),
         ("my_nets:Maps", PolarbearError, r"gives \(2, 3, 32, 32\) .* not features \(2, 3\)"),
@@ -244,7 +254,16 @@ def test_a_wrong_network_is_refused_with_a_remedy(
     name: str, kind: type[PolarbearError], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
-        build_backbone(name, 0)
+        tried(name)
+
+
+def test_options_are_what_a_factory_is_called_with() -> None:
+    assert feature_width(tried("my_nets:Own", {"width": 5})) == 5
+    tried("my_nets:Deep", {"depth": 1, "width": 2, "anything": 3})
+    with pytest.raises(PolarbearError, match=r"option of my_nets:Own 'widht': .*'width'"):
+        tried("my_nets:Own", {"widht": 5})
+    with pytest.raises(PolarbearError, match=r"needs width: give network_options, or a default"):
+        tried("my_nets:Deep", {"depth": 1})
 
 
 def test_channels_last_images_give_the_same_features() -> None:

@@ -38,9 +38,16 @@ def test_the_methods_are_there():
         "icarl-nme",
         "wa",
         "bic",
+        "lwf",
+        "er-ace",
+        "derpp",
+        "ss-il",
         "hcv",
         "mtkd",
         "kin",
+        "ncm",
+        "slda",
+        "ranpac",
         "joint",
         "incremental-joint",
     ]
@@ -53,7 +60,9 @@ def test_the_catalogue_says_what_the_class_says(name):
     assert METHODS[name].summary == method.summary == summary(name) != ""
     assert METHODS[name].bound == is_bound(name) == (method.complete or method.keep_everything)
     assert METHODS[name].options == asdict(method.Options())
-    plain = METHODS[name].title.lower().replace(" ", "-").replace("a-gem", "agem")
+    plain = (
+        METHODS[name].title.lower().replace(" ", "-").replace("a-gem", "agem").replace("++", "pp")
+    )
     assert (plain, title(name)) == (name, METHODS[name].title)
 
 

@@ -41,6 +41,11 @@ TABLE["kin"] = TABLE["icarl-norm"] | {"inclusive": False}
 TABLE["icarl-nme"] = TABLE["icarl-cnn"]
 TABLE["replay"] = {"replay": "mixed", "keep": "last", "selection": "herding"}
 TABLE["wa"] = TABLE["bic"] = TABLE["replay"] | {"wants_teacher": True}
+TABLE["lwf"] = {"keep": "last", "wants_teacher": True}
+TABLE["er-ace"] = {"replay": "reference", "keep": "last", "selection": "reservoir"}
+TABLE["derpp"] = TABLE["er-ace"]
+TABLE["ss-il"] = {"replay": "reference", "keep": "last", "wants_teacher": True}
+TABLE |= {name: {"keep": "last"} for name in ("ncm", "slda", "ranpac")}
 PLAIN = {
     "head": "linear",
     "keep": "best",
@@ -92,10 +97,16 @@ def test_mask_seen_counts_memory_images_as_what_new_classes_are_not():
 
 
 def backward(learner: Method) -> torch.Tensor:
-    reference = batch_for(learner, n=6, replayed=6, seed=5) if learner.context.old else None
-    return learner.backward(
-        batch_for(learner), reference if learner.replay == "reference" else None
-    )
+    return learner.backward(batch_for(learner), reference_for(learner))
+
+
+def reference_for(learner: Method) -> Batch | None:
+    """Memory images beside a step, with what the method stores with them."""
+    if learner.replay != "reference" or not learner.context.old:
+        return None
+    batch = batch_for(learner, n=6, replayed=6, seed=5)
+    with torch.no_grad():
+        return replace(batch, stored=learner.store(batch.images, batch.targets))
 
 
 @every_method
@@ -127,12 +138,12 @@ def test_all_trained_parameters_get_finite_gradients(name):
 
 def on_meta(learner: Method) -> torch.Tensor:
     """A step where tensors have shapes but no values: whoever asks for a value fails."""
-    batch = batch_for(learner)
-    reference = batch_for(learner) if learner.replay == "reference" else None
+    batch, reference = batch_for(learner), reference_for(learner)
 
     def away(batch: Batch | None) -> Batch | None:
         fields = (batch.images, batch.targets, batch.replayed, batch.rows) if batch else ()
-        return Batch(*(t.to("meta") for t in fields)) if fields else None
+        stored = {name: t.to("meta") for name, t in batch.stored.items()} if batch else {}
+        return Batch(*(t.to("meta") for t in fields), stored) if fields else None
 
     learner.model.to("meta").train()
     learner.to("meta")

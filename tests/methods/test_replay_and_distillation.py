@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from engine_run import (
     tiny,
     trainer_for,
 )
+from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import Method
 from polarbear.engine.trainer import Trainer
 from polarbear.launch.check.learner import check_learner
@@ -30,9 +32,9 @@ from tiny_learner import at_task, batch_for, class_images, random_images, scores
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 # Each with the number of captures of a run of three tasks: a phase of its own is one more.
-CAPTURES = {"replay": 3, "icarl-nme": 3, "wa": 3, "bic": 5}
-
-OPTIONS = {"bic": {"bias_epochs": 2}}
+CAPTURES = {"replay": 3, "icarl-nme": 3, "wa": 3, "bic": 5, "lwf": 3, "ss-il": 3}
+CAPTURES |= {"er-ace": 3, "derpp": 3}
+OPTIONS = {"bic": {"bias_epochs": 2}, "derpp": {"beside": 8}, "ss-il": {"beside": 8}}
 
 every_method = pytest.mark.parametrize("name", CAPTURES)
 
@@ -123,7 +125,7 @@ def test_an_image_with_two_labels_counts_half_for_each() -> None:
     assert both.item() == pytest.approx(-(math.log(p[0]) + math.log(p[2])) / 2)
 
 
-@pytest.mark.parametrize("name", ["replay", "wa", "bic"])
+@pytest.mark.parametrize("name", sorted(CAPTURES.keys() - {"icarl-nme"}))
 def test_the_first_task_is_plain_cross_entropy_and_the_likeliest_class(name: str) -> None:
     learner = at_task(resolve(name), sizes=(4,))
     batch = batch_for(learner)
@@ -231,6 +233,114 @@ def test_bic_trains_its_two_numbers_in_the_second_phase_alone(tmp_path: Path) ->
     assert set(seen) >= {(0, 0), (1, 0), (1, 1)}
     assert all(pair == [1.0, 0.0] for pair in seen[0, 0] + seen[1, 0])
     assert seen[1, 1][-1] != [1.0, 0.0]
+
+
+# --- LwF --------------------------------------------------------------------------------------
+
+
+def test_lwf_has_a_softmax_of_new_classes_and_one_of_old_ones() -> None:
+    method = resolve("lwf")
+    options = method.Options(distillation=3.0, temperature=4.0)
+    learner = at_task(method, sizes=(4, 3, 2), options=options)
+    batch = batch_for(learner, replayed=0)
+    logits, before = scores_of(learner, batch.images), teacher_said(learner, batch.images)
+    taught = slow_cross_entropy(logits[:, 7:], batch.targets[:, 7:])
+    expected = taught + 3 * slow_distillation(logits[:, :7], before, 4.0)
+    assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-5)
+
+
+# --- ER-ACE -----------------------------------------------------------------------------------
+
+
+def stored_batch(learner: Method, n: int = 6) -> Batch:
+    """Memory images of all seen classes, with what the method has stored with them."""
+    seen = learner.context.seen
+    targets = torch.eye(seen)[torch.arange(n) % seen]
+    everything = torch.ones(n, dtype=torch.bool)
+    batch = Batch(random_images(n, 9), targets, everything, torch.arange(n))
+    with torch.no_grad():
+        return replace(batch, stored=learner.store(batch.images, targets))
+
+
+def test_er_ace_asks_new_images_about_the_classes_of_their_batch_alone() -> None:
+    learner = at_task(resolve("er-ace"), sizes=(4, 3))
+    batch = batch_for(learner, n=4, replayed=0)
+    batch.targets[:] = torch.eye(7)[[4, 6, 6, 4]]  # class 5 is of the task, too
+    logits = scores_of(learner, batch.images)[:, [4, 6]]
+    expected = slow_cross_entropy(logits, batch.targets[:, [4, 6]])
+    assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-5)
+    learner.backward(batch, None)
+    gradient = learner.model.head.weight.grad
+    assert (gradient != 0).any(dim=1).tolist() == [False] * 4 + [True, False, True] + [False] * 3
+
+
+def test_er_ace_asks_stored_images_about_all_seen_classes() -> None:
+    learner = at_task(resolve("er-ace"), sizes=(4, 3))
+    batch, beside = batch_for(learner, replayed=0), stored_batch(learner)
+    due = learner.loss(batch).item()
+    due += slow_cross_entropy(scores_of(learner, beside.images), beside.targets)
+    assert learner.backward(batch, beside).item() == pytest.approx(due, rel=1e-5)
+
+
+# --- DER++ ------------------------------------------------------------------------------------
+
+
+def test_derpp_keeps_logits_of_one_half_and_labels_of_the_other() -> None:
+    method = resolve("derpp")
+    learner = at_task(method, sizes=(4, 3), options=method.Options(alpha=0.3, beta=0.7))
+    batch, beside = batch_for(learner, replayed=0), stored_batch(learner)
+    stored = {name: tensor.clone() for name, tensor in beside.stored.items()}
+    stored["logits"] += 1.5
+    for name in stored:
+        stored[name][0, 4:] = 0  # stored before classes 4 to 6 came
+    beside = replace(beside, stored=stored)
+    now, squares, count = scores_of(learner, beside.images[:3]), 0.0, 0
+    for i in range(3):
+        for column in range(4 if i == 0 else 7):
+            squares += (float(now[i, column]) - float(stored["logits"][i, column])) ** 2
+            count += 1
+    labelled = slow_cross_entropy(scores_of(learner, beside.images[3:]), beside.targets[3:])
+    due = slow_cross_entropy(scores_of(learner, batch.images), batch.targets)
+    due += 0.3 * squares / count + 0.7 * labelled
+    assert learner.backward(batch, beside).item() == pytest.approx(due, rel=1e-5)
+
+
+def test_derpp_takes_logits_of_fewer_classes_from_earlier_tasks() -> None:
+    learner = at_task(resolve("derpp"), sizes=(4, 3))
+    beside = stored_batch(learner)
+    fewer = {name: tensor[:, :4] for name, tensor in beside.stored.items()}
+    padded = {name: tensor.clone() for name, tensor in beside.stored.items()}
+    for tensor in padded.values():
+        tensor[:, 4:] = 0
+    losses = [learner.replay_loss(replace(beside, stored=s)).item() for s in (fewer, padded)]
+    assert losses[0] == pytest.approx(losses[1])
+    assert learner.reference_batch_size == 256
+
+
+# --- SS-IL ------------------------------------------------------------------------------------
+
+
+def test_ss_il_separates_old_and_new_classes_and_distils_task_by_task() -> None:
+    method = resolve("ss-il")
+    learner = at_task(method, sizes=(4, 3, 2), options=method.Options(temperature=3.0))
+    batch, beside = batch_for(learner, n=5, replayed=0), stored_batch(learner, 7)
+    assert (beside.targets[:, 7:] == 0).all()  # images of old classes
+    images = torch.cat([batch.images, beside.images])
+    logits, before = scores_of(learner, images), teacher_said(learner, images)
+    due = 5 * slow_cross_entropy(logits[:5, 7:], batch.targets[:, 7:])
+    due += 7 * slow_cross_entropy(logits[5:, :7], beside.targets[:, :7])
+    due /= 12
+    for columns in (slice(0, 4), slice(4, 7)):
+        due += 9 * slow_distillation(logits[:, columns], before[:, columns], 3.0)
+    assert learner.backward(batch, beside).item() == pytest.approx(due, rel=1e-5)
+
+
+def test_ss_il_knows_the_tasks_of_a_whole_run() -> None:
+    trainer = after_run("ss-il", options={"beside": 8})
+    sizes = [len(task.classes) for task in trainer.stream[:3]]
+    borders = [0, sizes[0], sizes[0] + sizes[1], sum(sizes)]
+    assert trainer.learner.method.borders.tolist() == borders
+    assert trainer.learner.method.reference_batch_size == 8
 
 
 # --- iCaRL with nearest means -----------------------------------------------------------------

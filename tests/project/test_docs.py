@@ -67,7 +67,7 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    for name in ("own_method", "own_images"):
+    for name in ("own_method", "own_images", "own_networks", "prompts"):
         sys.modules.pop(name, None)
 
 

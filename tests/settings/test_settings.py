@@ -30,7 +30,9 @@ CHANGED: dict[str, Any] = {
     "plateau_patience": 0,
     "plateau_factor": 0.5,
     "plateau_threshold": 0.0,
-    "network": "small",
+    "network": "my_nets:vit",
+    "network_options": {"depth": 2},
+    "frozen": True,
     "preparation": "my_images:prepare",
     "preparation_options": {"side": 64},
     "memory_per_class": None,
@@ -42,6 +44,7 @@ CHANGED: dict[str, Any] = {
     "graph": False,
     "fused": False,
     "compile": True,
+    "features_in": "features",
     "keep_scores": True,
     "tasks": 2,
 }
@@ -70,6 +73,8 @@ def test_the_defaults_are_the_papers_for_cifar() -> None:
         "plateau_factor": 0.1,
         "plateau_threshold": 1e-3,
         "network": "resnet32",
+        "network_options": {},
+        "frozen": False,
         "preparation": None,
         "preparation_options": {},
         "memory_per_class": 20,
@@ -81,6 +86,7 @@ def test_the_defaults_are_the_papers_for_cifar() -> None:
         "graph": True,
         "fused": True,
         "compile": False,
+        "features_in": None,
         "keep_scores": False,
         "tasks": None,
     }
@@ -98,7 +104,7 @@ def test_every_setting_survives_a_manifest() -> None:
 
 def test_a_manifest_without_newer_settings_has_the_papers() -> None:
     newer = ("optimiser", "nesterov", "clip", "schedule", "warm_up", "rate_steps", "rate_factor")
-    newer += ("preparation_options",)
+    newer += ("preparation_options", "network_options", "frozen", "features_in")
     old = {k: v for k, v in Settings("er").to_dict().items() if k not in newer}
     assert Settings.from_dict(old) == Settings("er")
 
@@ -107,10 +113,10 @@ KINDS = {
     "run": "method benchmark order seed tasks",
     "result": "epochs first_task_factor batch_size learning_rate optimiser momentum nesterov "
     "weight_decay clip schedule warm_up rate_steps rate_factor "
-    "plateau_patience plateau_factor plateau_threshold network preparation preparation_options "
-    "memory_per_class memory_total decision options",
+    "plateau_patience plateau_factor plateau_threshold network network_options frozen preparation "
+    "preparation_options memory_per_class memory_total decision options",
     "arithmetic": "precision fused",
-    "speed": "device graph compile",
+    "speed": "device graph compile features_in",
     "files": "keep_scores",
 }
 
@@ -121,7 +127,13 @@ def test_every_setting_has_a_kind() -> None:
         name: kind for kind, names in KINDS.items() for name in names.split()
     }
     assert tuple(KINDS) == get_args(Kind)
-    assert deciding("speed", "files") == {"device", "graph", "compile", "keep_scores"}
+    assert deciding("speed", "files") == {
+        "device",
+        "graph",
+        "compile",
+        "features_in",
+        "keep_scores",
+    }
 
 
 LIMITS = {
@@ -186,6 +198,8 @@ def test_a_methods_option_is_a_finite_number(bad: float) -> None:
         Settings("lucir", options={"margin": bad})
     with pytest.raises(PolarbearError, match="the option pad must be a finite number, not"):
         Settings("er", preparation="mine:images", preparation_options={"pad": bad})
+    with pytest.raises(PolarbearError, match="the option drop must be a finite number, not"):
+        Settings("er", network="mine:vit", network_options={"drop": bad})
 
 
 @pytest.mark.parametrize("name", [None, "cifar"])
@@ -193,6 +207,12 @@ def test_only_a_preparation_of_ones_own_has_options(name: str | None) -> None:
     said = "preparation_options are for a preparation of your own, package.module:function, not"
     with pytest.raises(PolarbearError, match=said):
         Settings("er", preparation=name, preparation_options={"pad": 2})
+
+
+def test_only_a_network_of_ones_own_has_options() -> None:
+    said = "network_options are for a network of your own, package.module:function, not 'small'"
+    with pytest.raises(PolarbearError, match=said):
+        Settings("er", network="small", network_options={"depth": 2})
 
 
 @pytest.mark.parametrize("name", ["memory_per_class", "memory_total"])
@@ -215,6 +235,7 @@ def test_a_memory_of_nothing_is_refused_with_what_to_do(name: str) -> None:
         ("rate_steps", ["0.5"], r"rate_steps must be tuple\[float, ...\], not \('0.5',\)"),
         ("memory_per_class", "all", r"memory_per_class must be int \| None, not 'all'"),
         ("preparation", 3, r"preparation must be str \| None, not 3"),
+        ("network_options", "depth=2", "network_options must be dict"),
         ("preparation_options", "pad=2", "preparation_options must be dict"),
         ("options", None, "options must be dict"),
         ("options", [("margin", 0.1)], "options must be dict"),

@@ -150,13 +150,10 @@ class Trainer:
 
     def ask_for_phases(self) -> None:
         """Put the task's main phase before those that the method wants."""
-        settings = self.settings
-        main = Phase(
-            *("", settings.epochs_of(self.progress.task), settings.learning_rate),
-            on="all",
-            schedule=settings.schedule,
-        )
-        self.phases = (main, *self.learner.method.phases())
+        settings, method, task = self.settings, self.learner.method, self.progress.task
+        epochs = settings.epochs_of(task) if method.trains_in(task) else 0
+        main = Phase("", epochs, settings.learning_rate, on="all", schedule=settings.schedule)
+        self.phases = (main, *method.phases())
 
     def prepare_phase(self, training_set: TrainingSet | None = None) -> None:
         """Gather a later phase's images, unless they are given, and start a fresh optimiser."""
@@ -205,7 +202,8 @@ class Trainer:
 
     def _tell_of_no_plateau(self) -> None:
         """Say once that without validation images the rate does not fall."""
-        if self.phase.schedule == "plateau" and not len(self.images.valid) and not self._told:
+        plateau = self.phase.schedule == "plateau" and self.phase.epochs > 0
+        if plateau and not len(self.images.valid) and not self._told:
             log.warning(
                 "task %d has no validation images, so the schedule plateau leaves its rate as it "
                 "is: with --schedule cosine it would fall by itself",

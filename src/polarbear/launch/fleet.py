@@ -20,8 +20,9 @@ import torch
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.trainer import Progress
 from polarbear.launch.gpu_memory import Room
-from polarbear.launch.prepare import Prepared, SharedPixels
-from polarbear.launch.runner import advance, threads
+from polarbear.launch.inputs import SharedPixels
+from polarbear.launch.prepare import Prepared, threads
+from polarbear.launch.runner import advance
 from polarbear.launch.stop import Stop, stop_on_signal
 
 log = logging.getLogger("polarbear")

@@ -1,7 +1,8 @@
 """What a run needs before it can begin: its folder, its data, and what learns from them."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,24 @@ from typing import Any
 import numpy as np
 import torch
 
+from polarbear.base.errors import PolarbearError
 from polarbear.base.out_of_memory import enough_memory, smaller
 from polarbear.benchmark.checks import refuse_nothing_to_learn
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.method import Method
 from polarbear.engine.contract.predict import decision_name
-from polarbear.engine.images.pixels import Pixels, ResidentPixels, place_pixels
+from polarbear.engine.images.pixels import ResidentPixels
 from polarbear.engine.images.preparation import find_transform, refuse_bad_crop
 from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.machine import Machine
+from polarbear.engine.nets.frozen import Frozen
 from polarbear.engine.nets.heads import build_head
 from polarbear.engine.nets.model import Model
-from polarbear.engine.nets.networks import build_backbone, feature_width
+from polarbear.engine.nets.networks import build_backbone, feature_width, refuse_bad_features
+from polarbear.engine.nets.wanted_images import as_wanted
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.replay_memory import ReplayMemory
+from polarbear.launch.inputs import FILES, SharedPixels, feature_inputs, key_of, pixels_of
 from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import find, lasting_name, load
 from polarbear.runs.environment import environment
@@ -34,8 +39,6 @@ from polarbear.settings.settings import Settings
 log = logging.getLogger("polarbear")
 
 SMALL = "small"  # the network for iirc-shapes
-
-SharedPixels = dict[tuple[object, str, torch.device], Pixels]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +78,7 @@ def begin(
         stream = _as_trained(settings, stream)
         refuse_nothing_to_learn(stream)
         learner = build_learner(settings, stream, shared)
-    threads = torch.get_num_threads()
+    count = torch.get_num_threads()
     manifest = {
         "settings": settings.to_dict(),
         "root": None if root is None else str(Path(root).resolve()),
@@ -88,14 +91,16 @@ def begin(
             "device": _device_name(learner),
             "precision": learner.machine.precision,
         },
-        "threads": threads,
+        "threads": count,
     }
     if settings.decision not in (None, OWN_RULE) and decision(settings.decision).oracle:
         manifest["oracle_rule"] = True  # reports import no rule to ask it
     method = type(learner.method)
     manifest |= {"title": method.title} if method.title else {}  # nor a method
     manifest |= {"oracle": True} if method.oracle else {}
-    return Prepared(RunFolder.create(folder, manifest), stream, learner, threads)
+    if isinstance(frozen := learner.model.backbone, Frozen):
+        manifest["frozen_weights"] = frozen.weights  # checkpoints have none of them
+    return Prepared(RunFolder.create(folder, manifest), stream, learner, count)
 
 
 def as_written(settings: Settings) -> Settings:
@@ -125,12 +130,25 @@ def reopen(
             stream = _stream(settings, root if root is not None else began.root)
         stream = _as_trained(settings, stream)
         _refuse_other_data(began, stream)
-        learner = build_learner(settings, stream, shared)
+        with threads(began.threads):  # a frozen network works here already
+            learner = build_learner(settings, stream, shared)
+    refuse_other_weights(learner, manifest)
     here = {"torch": torch.__version__, "device": _device_name(learner)}
     for what, found in here.items():
         if found != (then := began.environment.get(what)):
             log.warning("began with %s %s, goes on with %s: scores may differ", what, then, found)
     return Prepared(opened, stream, learner, began.threads)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Compute with as many threads as the run began with: sums round by how they are shared out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def build_learner(
@@ -154,9 +172,8 @@ def assemble(
     made = make_learner(
         settings, method, options, preparation(settings, first), first, len(stream.classes)
     )
-    made.train_pixels, made.test_pixels = _pixels(
-        stream, made.machine.device, {} if shared is None else shared
-    )
+    inputs = feature_inputs if isinstance(made.model.backbone, Frozen) else pixels_of
+    made.train_pixels, made.test_pixels = inputs(made, stream, {} if shared is None else shared)
     return made
 
 
@@ -171,8 +188,17 @@ def make_learner(
     """Make a learner without pixels, for images like one (1, h, w, 3) and so many classes."""
     machine = Machine.of(settings)
     machine.allow_tf32()
+    backbone = build_backbone(settings.network, settings.seed, settings.network_options)
+    if settings.preparation is None:
+        usual, prepared = prepared, as_wanted(backbone, prepared)
+        if prepared != usual:
+            log.info("images are prepared as %s wants them: %s", settings.network, prepared)
     side = for_evaluation(image, prepared).shape[2]  # as the network gets them
-    backbone = build_backbone(settings.network, settings.seed, side=side)
+    refuse_bad_features(settings.network, backbone, side)
+    if settings.frozen or getattr(backbone, "frozen", False):
+        _refuse_two_views(method)
+        machine.place(backbone)
+        backbone = Frozen(backbone)
     head = build_head(method.head, feature_width(backbone), classes, settings.seed)
     model = Model(backbone, head)
     model.fused = settings.fused and not settings.compile
@@ -182,6 +208,14 @@ def make_learner(
     return Learner(
         settings, machine, prepared, model, method(model, options), ReplayMemory(), none, none
     )
+
+
+def _refuse_two_views(method: type[Method]) -> None:
+    if isinstance(method.views, int) and method.views > 1:
+        raise PolarbearError(
+            f"{method.__name__} wants {method.views} views of each image, and a frozen network's "
+            "features are of the image as it is: leave out --frozen, or choose another method"
+        )
 
 
 def preparation(settings: Settings, image: torch.Tensor) -> ImageTransform:
@@ -207,9 +241,8 @@ def _about_images(settings: Settings, stream: Stream, prepared: ImageTransform) 
 
 def untrained(learner: Learner, stream: Stream) -> Learner:
     """Return a learner as it was made, on the same pixels: all it was taught or given is gone."""
-    pixels = {"train": learner.train_pixels, "test": learner.test_pixels}
-    device = learner.machine.device
-    shared = {_key(stream, split, device): placed for split, placed in pixels.items()}
+    keys = [key_of(learner, stream, file) for file in FILES]
+    shared = dict(zip(keys, (learner.train_pixels, learner.test_pixels), strict=True))
     return build_learner(learner.settings, stream, shared)
 
 
@@ -217,23 +250,6 @@ def usual_threads(settings: Settings) -> int | None:
     """Return 1 where more threads would only wait for each other; None leaves it to PyTorch."""
     on_cpu = Machine.of(settings).device.type != "cuda"
     return 1 if on_cpu and settings.network == SMALL else None
-
-
-def _pixels(stream: Stream, device: torch.device, shared: SharedPixels) -> list[Pixels]:
-    """Return training and test pixels; runs on the same data use the same ones."""
-    placed = []
-    for split in ("train", "test"):
-        key = _key(stream, split, device)
-        if key not in shared:
-            shared[key] = place_pixels(stream.images(split), device)
-        placed.append(shared[key])
-    return placed
-
-
-def _key(stream: Stream, split: str, device: torch.device) -> tuple[object, str, torch.device]:
-    checksum = stream.source.checksum if stream.source else ""
-    # Data without a checksum stand for themselves; as a key they are kept, and so is their id.
-    return checksum or stream.source or stream, split, device
 
 
 def _stream(settings: Settings, root: str | Path | None) -> Stream:
@@ -255,6 +271,16 @@ def _refuse_other_data(began: Began, stream: Stream) -> None:
         raise RunError(
             f"the data are not those this run began with: checksum {found!r}, "
             f"the manifest has {began.data!r}"
+        )
+
+
+def refuse_other_weights(learner: Learner, manifest: Mapping[str, Any]) -> None:
+    """Refuse a frozen network that is not the one a run began with."""
+    backbone, then = learner.model.backbone, manifest.get("frozen_weights")
+    if isinstance(backbone, Frozen) and then not in (None, backbone.weights):
+        raise RunError(
+            f"the frozen network {learner.settings.network} has other weights than the run began "
+            "with: bring those back, or begin a new run"
         )
 
 

@@ -2,12 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import torch
 
 from polarbear.base.arrays import Bools
 from polarbear.base.errors import PolarbearError
@@ -19,7 +16,7 @@ from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.launch import checkpoint
 from polarbear.launch.kept import kept_bytes
 from polarbear.launch.network_files import Written
-from polarbear.launch.prepare import Prepared, begin, reopen, untrained
+from polarbear.launch.prepare import Prepared, begin, reopen, threads, untrained
 from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.launch.stop import Stop, stop_on_signal
 from polarbear.runs.cost import count_passes
@@ -95,17 +92,6 @@ def resume(
     prepared = reopen(folder, stream=stream, root=root)
     with threads(prepared.threads):
         return _go(prepared, recorders, on_step, save_every)
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Compute with as many threads as the run began with: sums round by how they are shared out."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _go(

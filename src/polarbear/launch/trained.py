@@ -17,13 +17,14 @@ from polarbear.base.guarded import read_bytes
 from polarbear.data.decode import decode, in_order
 from polarbear.engine.contract.batch import TaskContext
 from polarbear.engine.contract.predict import decision_name
-from polarbear.engine.images.pixels import ResidentPixels
+from polarbear.engine.images.pixels import ResidentFeatures, ResidentPixels
 from polarbear.engine.images.preparation import find_transform
 from polarbear.engine.images.transform import ImageTransform, for_evaluation
+from polarbear.engine.nets.frozen import Frozen
 from polarbear.engine.nets.model import Model
 from polarbear.engine.task.learner import Learner
 from polarbear.launch.checkpoint import Checkpoint, from_newest
-from polarbear.launch.prepare import make_learner, preparation
+from polarbear.launch.prepare import make_learner, preparation, refuse_other_weights
 from polarbear.launch.runner import refuse_other_settings
 from polarbear.launch.snapshot import restore_learnt
 from polarbear.methods.registry import make_options, resolve
@@ -74,6 +75,9 @@ class TrainedModel:
         pixels = ResidentPixels(self._checked(images), self.learner.machine.device)
         if not len(pixels):
             return np.empty((0, len(self.classes)), np.float32)
+        if isinstance(frozen := self.learner.model.backbone, Frozen):  # as its method knows them
+            how = (self.learner.transform, self.learner.machine)
+            pixels = ResidentFeatures(frozen.features_of(pixels, *how))
         name = type(self.learner.method).__name__
         try:
             found = self.learner.scores_of(pixels, np.arange(len(pixels)), len(self.classes))
@@ -166,6 +170,7 @@ def load_model(run: str | Path | Result, *, device: str = "auto") -> TrainedMode
         torch.zeros(1, *size, 3, dtype=torch.uint8),
         sum(map(len, tasks)),
     )
+    refuse_other_weights(learner, manifest)
     try:
         restore_learnt(learner, found)
     except Exception as error:

@@ -1,14 +1,12 @@
 """HCV: finds superclasses by what fires on a new class, and predicts nothing that contradicts."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce
-from polarbear.engine.nets.model import Model
 from polarbear.methods.icarl_cnn import ICarlCNN, distilled_targets
 from polarbear.methods.kin import closure, looked_at
 from polarbear.score.metrics import pw_jaccard
@@ -40,14 +38,9 @@ class HCV(ICarlCNN):
     parents: Tensor
     upwards: Tensor
 
-    def __init__(self, model: Model, options: Any = None) -> None:
-        """Know no class yet."""
-        super().__init__(model, options)
-        self.register_buffer("parents", torch.empty(0, dtype=torch.long))
-
     def begin_task(self, context: TaskContext) -> None:
         """Find the parents of the new classes, and so each class's ancestors."""
-        old = self.parents[: context.old]
+        old = getattr(self, "parents", torch.empty(0, dtype=torch.long))[: context.old]
         found = [self.find_parent(context, one) for one in range(context.old, context.seen)]
         self.register_buffer("parents", torch.cat([old, old.new_tensor(found)]))
         self.register_buffer("upwards", closure(self.parents))

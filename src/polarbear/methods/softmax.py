@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import Method
 
 NEVER = -1e4  # a score that no softmax notices, and that has a gradient
@@ -30,6 +31,25 @@ class SoftmaxMethod(Method):
     def decide(self, scores: Tensor) -> Tensor:
         """Return the likeliest class alone: bool (n, seen)."""
         return likeliest(scores)
+
+
+class BesideMethod(SoftmaxMethod):
+    """A softmax method with a batch from a reservoir beside each step, and a loss for it."""
+
+    replay = "reference"
+    selection = "reservoir"
+
+    def replay_loss(self, reference: Batch) -> Tensor:
+        """Return the loss of stored images, a scalar, which is added to the step's own."""
+        raise NotImplementedError(f"{type(self).__name__} must define replay_loss(reference)")
+
+    def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
+        """Leave the gradients of both losses; the first step of a run finds an empty memory."""
+        loss = self.loss(batch)
+        if reference is not None:
+            loss = loss + self.replay_loss(reference)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
 
 
 def likeliest(scores: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import Field, asdict, dataclass, field, fields
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -83,6 +83,11 @@ class Settings:
 
     network: str = field(default="resnet32", metadata=decides("result"))
     """Name of a network, or the dotted path of a factory of your own."""
+    network_options: dict[str, Any] = field(default_factory=dict, metadata=decides("result"))
+    """What a network of your own is made with: its factory's arguments."""
+    frozen: bool = field(default=False, metadata=decides("result"))
+    """Leave the network as it is made: features of each image, not augmented, are worked out once,
+    and the head or the method learns from these."""
     preparation: str | None = field(default=None, metadata=decides("result"))
     """Augmentation and normalisation: cifar, cifar-bright, imagenet, plain or package.module:thing
     (an ImageTransform, or a function that returns one); None takes the benchmark's."""
@@ -114,6 +119,9 @@ class Settings:
     """Use fused kernels, on a GPU in bf16, for the networks that have them: resnet20 to 56."""
     compile: bool = field(default=False, metadata=decides("speed"))
     """Compile the network (torch.compile, half a minute), instead of using fused kernels."""
+    features_in: str | None = field(default=None, metadata=decides("speed"))
+    """Folder that keeps a frozen network's features for later runs; None keeps them in memory, for
+    the runs of one command."""
     keep_scores: bool = field(default=False, metadata=decides("files"))
     """Keep raw test scores as float16, for other decision rules and metrics later."""
     tasks: int | None = field(default=None, metadata=decides("run", 1))
@@ -131,18 +139,21 @@ class Settings:
             )
         for one in fields(Settings):
             _refuse_beyond(one, getattr(self, one.name))
-        for name, value in (*self.options.items(), *self.preparation_options.items()):
+        given = (self.options, self.network_options, self.preparation_options)
+        for name, value in chain.from_iterable(options.items() for options in given):
             if isinstance(value, float) and not math.isfinite(value):
                 raise PolarbearError(f"the option {name} must be a finite number, not {value!r}")
         self._refuse_what_would_mean_nothing()
 
     def _refuse_what_would_mean_nothing(self) -> None:
         """Refuse settings that say nothing together."""
-        if self.preparation_options and ":" not in (self.preparation or ""):
-            raise PolarbearError(
-                "preparation_options are for a preparation of your own, package.module:function, "
-                f"not {self.preparation or 'the benchmark'!r}: leave them out, or name a function"
-            )
+        for what in ("network", "preparation"):
+            name = getattr(self, what) or "the benchmark's"
+            if getattr(self, f"{what}_options") and ":" not in name:
+                raise PolarbearError(
+                    f"{what}_options are for a {what} of your own, package.module:function, "
+                    f"not {name!r}: leave them out, or name a function"
+                )
         if self.nesterov and self.optimiser != "sgd":
             raise PolarbearError(
                 f"nesterov is for the optimiser sgd, not {self.optimiser}: leave it out"

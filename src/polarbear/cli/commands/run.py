@@ -212,7 +212,7 @@ def _flags(kind: Kind) -> Any:
         hidden = one.metadata["kind"] != kind or one.name in ("method", "options")
         how = Suppress if hidden else arg(help_behavior_hint=partial(hint, one))
         kind_of: Any = Annotated[types[one.name], how]
-        if one.name == "preparation_options":
+        if one.name in ("network_options", "preparation_options"):
             kind_of = Annotated[kind_of, NAMED_VALUES]
         parts.append((one.name, kind_of, field(default=None)))
     about = {"__doc__": KINDS[kind]}

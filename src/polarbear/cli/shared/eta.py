@@ -29,14 +29,15 @@ class Workload:
         """Reckon what a run will look at."""
         from polarbear.engine.task.training_set import training_view
 
-        tasks, complete = range(trainer.tasks), trainer.learner.method.complete
-        epochs = tuple(trainer.settings.epochs_of(task) for task in tasks)
+        tasks, method = range(trainer.tasks), trainer.learner.method
+        settings, complete = trainer.settings, method.complete
+        epochs = tuple(settings.epochs_of(task) * method.trains_in(task) for task in tasks)
         own = tuple(len(training_view(trainer.stream, task, complete)) for task in tasks)
         images = tuple(
             size + _replayed(trainer, task, before)
             for task, size, before in zip(tasks, own, accumulate((0, *own)), strict=False)
         )
-        return cls(epochs, images, trainer.settings.batch_size)
+        return cls(epochs, images, settings.batch_size)
 
     @property
     def total(self) -> int:

@@ -144,6 +144,7 @@ def _job(one: Wanted, how: How, seen: Watch, stack: ExitStack) -> "Job":
 def print_outcomes(outcomes: "Mapping[str, Outcome]") -> None:
     """Print how each run ended."""
     table = plain_table("run", "state", "R_j after the last task")
+    table.columns[1].no_wrap = False  # of one that failed, it is the error
     for name, outcome in outcomes.items():
         state = "finished" if outcome.finished else "stopped"
         last = "–"

@@ -104,6 +104,13 @@ class Method(nn.Module):
     def begin_task(self, context: TaskContext) -> None:
         """Get ready for a task: the head has grown, the optimiser is made afterwards."""
 
+    def trains_in(self, task: int) -> bool:
+        """Return whether a task has its main phase: steps by :meth:`loss`, as long as settings say.
+
+        Define it for a method that learns in :meth:`end_task` or in phases of its own.
+        """
+        return True
+
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of a batch, a scalar; called with the model in training mode."""
         raise NotImplementedError(f"{type(self).__name__} must define loss(batch)")

@@ -49,7 +49,7 @@ class Phase:
         """Refuse what cannot be trained."""
         if self.parameters is not None:  # also where they come from a generator, asked once
             object.__setattr__(self, "parameters", tuple(self.parameters))
-        if self.epochs < 1:
+        if self.epochs < 1 and self.name:  # the main phase, without a name, may be left out
             raise PolarbearError(f"the phase {self.name!r} must have at least 1 epoch")
         if not self.learning_rate > 0:
             raise PolarbearError(

@@ -43,6 +43,14 @@ class ResidentPixels:
         return len(self.data)
 
 
+class ResidentFeatures(ResidentPixels):
+    """Features of a whole file (n, d, 1, 1) on the device, where a frozen network's images were."""
+
+    def __init__(self, features: Tensor) -> None:
+        """Take them as they are."""
+        self.data = features
+
+
 class StreamedPixels:
     """Images decoded on the host by threads, a few batches ahead of the device."""
 

@@ -1,16 +1,15 @@
 """How images are prepared, by name or by the dotted path of one of your own."""
 
-from collections.abc import Callable, Mapping
-from inspect import Parameter, isfunction, signature
+from collections.abc import Mapping
+from inspect import isfunction
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from polarbear.base.dotted import find_dotted
+from polarbear.base.dotted import find_dotted, refuse_other_options
 from polarbear.base.errors import PolarbearError, unknown_name
-from polarbear.base.findings import listed
 from polarbear.engine.images.transform import TRANSFORMS, ImageTransform, Jitter
 
 _TRIES = 4  # draws of a crop of one's own before a run
@@ -49,34 +48,13 @@ def _own(name: str, thing: object, options: Mapping[str, Any]) -> ImageTransform
             f"preparation {name!r} is {thing!r}: an ImageTransform is needed, or a function that "
             "returns one"
         )
-    _refuse_other_options(name, thing, options)
+    refuse_other_options("preparation", name, thing, options)
     made = thing(**options)
     if not isinstance(made, ImageTransform):
         raise PolarbearError(
             f"preparation {name!r} returns a {type(made).__name__}, not an ImageTransform"
         )
     return made
-
-
-def _refuse_other_options(
-    name: str, function: Callable[..., object], options: Mapping[str, Any]
-) -> None:
-    try:
-        parameters = signature(function).parameters.values()
-    except (TypeError, ValueError):  # some written in C do not say
-        return
-    by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    known = [one for one in parameters if one.kind in by_name]
-    takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
-    for option in options:
-        if not takes_all and option not in [one.name for one in known]:
-            raise unknown_name(f"option of {name}", option, [one.name for one in known])
-    needed = [one.name for one in known if one.default is one.empty and one.name not in options]
-    if needed:
-        raise PolarbearError(
-            f"preparation {name!r} needs {listed(needed, write=str)}: give preparation_options, or "
-            "a default to each"
-        )
 
 
 def refuse_bad_crop(name: str, transform: ImageTransform, image: Tensor) -> None:

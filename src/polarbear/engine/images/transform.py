@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -191,6 +191,35 @@ class ResizedCrop:
 
 
 @dataclass(frozen=True)
+class ResizedTo:
+    """Another crop, whose pixels are then brought to ``side`` × ``side``, antialiased."""
+
+    crop: Crop
+    side: int
+    mode: Literal["bilinear", "bicubic"] = "bilinear"
+
+    def draw(self, n: int, random: np.random.Generator) -> Jitter:
+        """Draw for n images, as the other crop does."""
+        return self.crop.draw(n, random)
+
+    def cut(self, images: Tensor, jitter: Jitter) -> Tensor:
+        """Return pixels (n, side, side, 3) of images (n, h, w, 3)."""
+        return self._resized(self.crop.cut(images, jitter))
+
+    def cut_for_evaluation(self, images: Tensor) -> Tensor:
+        """Return pixels (n, side, side, 3) of images (n, h, w, 3), without chance."""
+        return self._resized(self.crop.cut_for_evaluation(images))
+
+    def _resized(self, pixels: Tensor) -> Tensor:
+        if pixels.shape[1:3] == (self.side, self.side):
+            return pixels
+        maps = pixels.permute(0, 3, 1, 2).to(torch.float32)
+        size = (self.side, self.side)
+        found = functional.interpolate(maps, size, mode=self.mode, antialias=True)
+        return found.clamp(0, 255).permute(0, 2, 3, 1)  # a bicubic curve leaves the range
+
+
+@dataclass(frozen=True)
 class ImageTransform:
     """How a data set's images are varied for training and normalised always.
 
@@ -231,6 +260,8 @@ def augment(
     The result is float32, channels last in memory. Padding is black before normalisation.
     ``compiled`` makes two or three kernels of some fifteen, for each shape anew.
     """
+    if _are_features(images):
+        return images
     _refuse_bad_images(images)
     if len(jitter) != len(images):
         raise DataError(f"{len(images)} images but a jitter for {len(jitter)}: give one each")
@@ -265,6 +296,8 @@ def for_evaluation(images: Tensor, transform: ImageTransform) -> Tensor:
     >>> for_evaluation(torch.full((1, 32, 32, 3), 255, dtype=torch.uint8), SHAPES).unique()
     tensor([1.3889])
     """
+    if _are_features(images):
+        return images
     _refuse_bad_images(images)
     linear = _linear(transform, images.device)
     return _normalised(transform.crop.cut_for_evaluation(images), linear)
@@ -300,6 +333,11 @@ def _scale_and_shift(
 
 def _draw_flips(n: int, random: np.random.Generator) -> Tensor:
     return torch.from_numpy(random.random(n) < 0.5)
+
+
+def _are_features(images: Tensor) -> bool:
+    """Whether a frozen network's features (n, d, 1, 1) stand in the images' place: left alone."""
+    return images.is_floating_point() and images.shape[2:] == (1, 1)
 
 
 def _refuse_bad_images(images: Tensor) -> None:

@@ -1,13 +1,12 @@
 """Networks: images (n, 3, h, w) in, features (n, d) out; a head turns those into logits.
 
-Any other network works by the dotted path of a factory, ``package.module:factory``: a function
-without arguments that gives an ``nn.Module`` whose ``out_features`` (or timm's ``num_features``)
-is the width of its features.
+Any other network works by the dotted path of a factory, ``package.module:factory``: a function that
+gives an ``nn.Module`` whose ``out_features`` (or timm's ``num_features``) is the width of its
+features.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from inspect import signature
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polarbear.base.dotted import find_dotted
+from polarbear.base.dotted import find_dotted, refuse_other_options
 from polarbear.base.errors import PolarbearError, unknown_name
 
 Block = Callable[[int, int, int], "Residual"]
@@ -149,24 +148,44 @@ NETWORKS: Mapping[str, Callable[[], nn.Module]] = MappingProxyType(
 )
 
 
-def build_backbone(name: str, seed: int, *, side: int = 32) -> nn.Module:
+def build_backbone(
+    name: str, seed: int, options: Mapping[str, Any] = MappingProxyType({})
+) -> nn.Module:
     """Build a network by name or dotted path; the same seed gives the same weights.
 
-    The global random state is left as it was. A network of your own is tried on two black images
-    of ``side`` × ``side``: what it gives must be features (2, d) of the width it states.
+    ``options`` are the arguments of a factory of your own. The global random state is left as it
+    was.
 
     >>> net = build_backbone("small", seed=0)
     >>> net(torch.zeros(2, 3, 32, 32)).shape == (2, feature_width(net))
     True
     """
-    factory = NETWORKS.get(name) or _factory(name)
+    factory = NETWORKS.get(name) or _factory(name, options)
     with torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed: that would reseed every GPU as well.
         torch.default_generator.manual_seed(seed)
         network = factory()
-        if name not in NETWORKS:
-            _refuse_bad_features(name, network, side)
+    if not isinstance(network, nn.Module):
+        raise PolarbearError(f"network {name!r} gave a {type(network).__name__}, not an nn.Module")
     return network
+
+
+def refuse_bad_features(name: str, network: nn.Module, side: int) -> None:
+    """Try a network of your own on two black images of ``side`` × ``side``.
+
+    What it gives must be features (2, d) of the width it states.
+    """
+    if name in NETWORKS:
+        return
+    expected = (2, feature_width(network))
+    with torch.random.fork_rng(devices=[]):
+        got = _tried(name, network, side)
+    if not isinstance(got, Tensor) or got.shape != expected:
+        shape = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
+        raise PolarbearError(
+            f"network {name!r} gives {shape} for 2 images, not features {expected}: leave out "
+            "its classifier and pool its maps (timm: num_classes=0), or state the right width"
+        )
 
 
 def feature_width(backbone: nn.Module) -> int:
@@ -203,47 +222,17 @@ def _initialised(network: Pooled, mode: Literal["fan_in", "fan_out"]) -> Pooled:
     return network
 
 
-def _factory(name: str) -> Callable[[], Any]:
+def _factory(name: str, options: Mapping[str, Any]) -> Callable[[], Any]:
     """Find a factory by its dotted path."""
     if ":" not in name:
         raise unknown_name("network", name, [*NETWORKS, "package.module:factory"])
     factory: Any = find_dotted(name, "factory")
     if not callable(factory):
         raise PolarbearError(
-            f"network {name!r} is {factory!r}: a function without arguments is needed "
-            "that gives an nn.Module"
+            f"network {name!r} is {factory!r}: a function is needed that gives an nn.Module"
         )
-    if needed := _needed_arguments(factory):
-        raise PolarbearError(
-            f"network {name!r} needs arguments ({', '.join(needed)}), but is called without any: "
-            "give each a default, or name a function of your own that calls it with them"
-        )
-    return factory  # type: ignore[no-any-return]
-
-
-def _needed_arguments(factory: Callable[..., Any]) -> list[str]:
-    try:
-        parameters = signature(factory).parameters.values()
-    except (TypeError, ValueError):  # some written in C do not say
-        return []
-    return [
-        one.name
-        for one in parameters
-        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-    ]
-
-
-def _refuse_bad_features(name: str, network: object, side: int) -> None:
-    if not isinstance(network, nn.Module):
-        raise PolarbearError(f"network {name!r} gave a {type(network).__name__}, not an nn.Module")
-    expected = (2, feature_width(network))
-    got = _tried(name, network, side)
-    if not isinstance(got, Tensor) or got.shape != expected:
-        shape = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
-        raise PolarbearError(
-            f"network {name!r} gives {shape} for 2 images, not features {expected}: leave out "
-            "its classifier and pool its maps (timm: num_classes=0), or state the right width"
-        )
+    refuse_other_options("network", name, factory, options)
+    return partial(factory, **options)
 
 
 @torch.no_grad()

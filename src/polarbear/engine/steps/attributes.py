@@ -122,8 +122,20 @@ class Walk:
         hidden = PYTORCHS if isinstance(value, nn.Module) else frozenset()
         hidden |= ENGINES if isinstance(value, Method) else frozenset()
 
+        slots = _slots(type(value))
+        own: dict[str, Any] = getattr(value, "__dict__", {})
+
         def now() -> dict[str, Any]:
-            return {key: v for key, v in _attributes(value).items() if key not in hidden}
+            in_slots = {slot: getattr(value, slot) for slot in slots if hasattr(value, slot)}
+            return {key: v for key, v in {**in_slots, **own}.items() if key not in hidden}
+
+        def marks() -> tuple[object, ...]:
+            # Before every epoch: a network has a hundred parts, and none of them is ever another.
+            return (
+                *map(id, own),
+                *map(id, own.values()),
+                *map(id, now().values() if slots else ()),
+            )
 
         def write(key: str, *to: Any) -> None:
             # Past what a class makes of it: a module files what it is given, others are frozen.
@@ -132,18 +144,25 @@ class Walk:
             else:
                 object.__setattr__(value, key, *to) if to else object.__delattr__(value, key)
 
-        self._look_at_parts(f"{name}.", now, write)
+        self._look_at_parts(f"{name}.", now, write, marks)
         if isinstance(value, nn.Module):
             inner = (value._modules, value._parameters, value._buffers)
             for key, part in [pair for parts in inner for pair in parts.items()]:
                 self.look(f"{name}.{key}", part)
 
     def _look_at_parts(
-        self, name: str, now: Callable[[], dict[str, Any]], write: Callable[..., None]
+        self,
+        name: str,
+        now: Callable[[], dict[str, Any]],
+        write: Callable[..., None],
+        marks: Callable[[], object] | None = None,
     ) -> None:
-        parts = now()
+        """Note parts as they are; where there are ``marks``, and they are the same, so are they."""
+        parts, first = now(), marks and marks()
 
         def changed() -> str | None:
+            if marks and marks() == first:
+                return None
             found = _differing(parts, now())
             return f"{name}{found[0]}" if found else None
 
@@ -175,14 +194,13 @@ class Walk:
             self.look(f"{name}[{key!r}]", part)
 
 
-def _attributes(value: object) -> dict[str, Any]:
-    """Return an object's attributes, those in slots too."""
+def _slots(kind: type) -> tuple[str, ...]:
+    """Return the names of the attributes that objects of a class have in slots."""
     slots: list[str] = []
-    for base in type(value).__mro__:
+    for base in kind.__mro__:
         named = vars(base).get("__slots__", ())
         slots += [named] if isinstance(named, str) else named
-    there = [s for s in slots if s not in ("__dict__", "__weakref__") and hasattr(value, s)]
-    return {slot: getattr(value, slot) for slot in there} | getattr(value, "__dict__", {})
+    return tuple(slot for slot in slots if slot not in ("__dict__", "__weakref__"))
 
 
 def _is_kept(key: str, value: object) -> bool:

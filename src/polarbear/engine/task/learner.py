@@ -19,7 +19,7 @@ from polarbear.engine.contract.method import Method
 from polarbear.engine.contract.predict import decided, measured, raw_scores
 from polarbear.engine.generator import generator_for
 from polarbear.engine.images.pixels import Pixels, ResidentPixels
-from polarbear.engine.images.transform import ImageTransform, for_evaluation
+from polarbear.engine.images.transform import ImageTransform, ResizedTo, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.model import Model
 from polarbear.engine.task.replay_memory import ReplayMemory, random_choice
@@ -58,6 +58,8 @@ class Learner:
         if not isinstance(self.train_pixels, ResidentPixels):
             return PREDICT_AT_ONCE_ON_GPU
         _, height, width, _ = self.train_pixels.data.shape
+        if isinstance(crop := self.transform.crop, ResizedTo):
+            height = width = crop.side
         return max(256, PREDICT_PIXELS_ON_GPU // (height * width))
 
     def scores(self, view: View, *, validation: bool = False) -> NDArray[np.float32]:

@@ -17,7 +17,7 @@ log = logging.getLogger("polarbear")
 #: Settings in which the runs of a group may differ: none of them makes another method.
 WITHIN = deciding("run", "speed", "files")
 #: Settings that hold several, by name.
-NESTED = ("options", "preparation_options")
+NESTED = ("options", "network_options", "preparation_options")
 WORDS = {one.name: one.metadata["words"] for one in fields(Settings)}
 
 
@@ -94,11 +94,13 @@ def in_words(key: str, value: Any) -> str:
     'rate steps 0.5 0.75'
     >>> in_words("preparation_options.side", 64)
     'preparation side 64'
+    >>> in_words("network_options.depth", 2)
+    'network depth 2'
     """
     shown = "all" if value is None and key == "memory_per_class" else value
     if isinstance(value, list):
         shown = " ".join(map(str, value))
-    plain = key.removeprefix("options.").replace("preparation_options.", "preparation ")
+    plain = key.removeprefix("options.").replace("_options.", " ")
     return f"{WORDS.get(key) or plain.replace('_', ' ')} {shown}"
 
 
