@@ -4,7 +4,8 @@
 
 Every value of the grid is trained on four tasks of orders 8 and 9, Kin's orders of validation, with
 Kin's 70 epochs per task. The mean of their scores on post-task validation images decides; test
-images are not looked at. Runs that are there already are read, not repeated.
+images are not looked at. Runs that are there already are read, not repeated; what is missing or
+diverged is left out of the table.
 """
 
 import argparse
@@ -25,7 +26,7 @@ GRID: dict[str, tuple[Any, ...]] = {
     "learning_rate": (0.1, 1.0),
     "weight_decay": (1e-5, 5e-4),
     "schedule": ("plateau", "cosine"),
-    "decision": ("threshold", "top1"),
+    "decision": ("threshold",),
 }
 ORDERS = (8, 9)
 
@@ -51,14 +52,16 @@ def table(runs: list[tuple[str, Settings]], out: Path) -> list[dict[str, Any]]:
     """Return a row for each point of the grid, the best first."""
     rows: dict[str, dict[str, Any]] = {}
     for name, settings in runs:
+        if not RunFolder(out / name).finished:
+            continue
         valid = RunFolder(out / name).table("post_valid").r[: settings.tasks]
         values = {key: getattr(settings, key) for key in GRID}
         row = rows.setdefault(str(Path(name).parent), {"method": settings.method, **values})
-        # A run that diverged has no score from there on: it counts as 0.
-        row[f"order {settings.order}"] = round(float(np.nan_to_num(valid).mean()), 4)
-    for row in rows.values():
+        row[f"order {settings.order}"] = round(float(valid.mean()), 4)
+    whole = [row for row in rows.values() if all(f"order {order}" in row for order in ORDERS)]
+    for row in whole:
         row["mean"] = round(float(np.mean([row[f"order {order}"] for order in ORDERS])), 4)
-    return sorted(rows.values(), key=lambda row: (row["method"], -row["mean"]))
+    return sorted(whole, key=lambda row: (row["method"], -row["mean"]))
 
 
 def main() -> None:
@@ -77,7 +80,7 @@ def main() -> None:
     rows = table(runs, args.out)
     for row in rows:
         print(*row.values(), sep="\t")
-    if args.csv:
+    if args.csv and rows:
         with args.csv.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, rows[0].keys())
             writer.writeheader()
