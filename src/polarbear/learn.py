@@ -19,6 +19,7 @@ from polarbear.engine.contract.phase import Phase
 from polarbear.engine.images.transform import ImageTransform, Jitter, PadCrop, ResizedCrop
 from polarbear.engine.task.selection import Candidates
 from polarbear.engine.trainer import Progress, Recorder, Trainer
+from polarbear.engine.world import the_world
 from polarbear.launch import runner
 from polarbear.launch.check.learner import CheckError, Finding, check_learner
 from polarbear.launch.prepare import threads as with_threads
@@ -118,7 +119,7 @@ def resume(
 @contextmanager
 def _watching(progress: bool, on_step: OnStep | None) -> Iterator[dict[str, Any]]:
     """Return what a run is told to show itself; without rich, it is logged task by task."""
-    if not progress:
+    if not progress or not the_world().is_first:
         yield {"on_step": on_step}
         return
     try:

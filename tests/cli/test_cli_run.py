@@ -496,11 +496,17 @@ def test_a_device_that_is_not_here_fails_its_own_run_alone(capsys) -> None:
     assert cut.finished
 
 
-def test_a_folder_with_a_run_says_what_can_be_done(refused) -> None:
-    cut_off("run")
+def test_the_same_command_again_resumes_one_run_as_well(refused, capsys) -> None:
+    before = began(cut := cut_off("run"))
     words = ("run", "finetune", *TINIEST, *ON_CPU, "--out", "run")
-    assert "run holds a run already: `polarbear resume run` resumes it" in refused(*words)
-    assert main(["resume", "run"]) == 0
+    sentence = "run holds a run already, of other settings (batch_size): choose another folder"
+    assert sentence in refused(*words, "--batch-size", "100")
+    assert main([*words]) == 0
+    assert cut.finished
+    assert began(cut) == before
+    capsys.readouterr()
+    assert main([*words]) == 0
+    assert capsys.readouterr().err == "run is finished: skipped\n"
 
 
 def test_a_stopped_run_is_resumed_to_the_same_scores(unbroken: RunFolder, capsys) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from polarbear.base.errors import PolarbearError, counted
 from polarbear.engine.cpu_bf16 import refuse_unless_it_works
+from polarbear.engine.world import local_rank, the_world
 from polarbear.settings.settings import Precision, Settings
 
 
@@ -31,9 +32,10 @@ class Machine:
             raise PolarbearError(f"unknown device {name!r}: auto, cpu, cuda or cuda:N") from None
         if device.type not in ("cpu", "cuda"):
             raise PolarbearError(f"device {name!r} is not supported: auto, cpu, cuda or cuda:N")
+        device = _own_gpu(device)
         if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
             raise PolarbearError(
-                f"device {name!r} was asked for, but PyTorch {torch.__version__} sees "
+                f"device {str(device)!r} was asked for, but PyTorch {torch.__version__} sees "
                 f"{counted(torch.cuda.device_count(), 'GPU')} here: use --device cpu or auto"
             )
         automatic: Precision = "bf16" if device.type == "cuda" else "fp32"
@@ -69,3 +71,15 @@ class Machine:
             allowed = self.precision == "tf32"
             torch.backends.cuda.matmul.allow_tf32 = allowed
             torch.backends.cudnn.allow_tf32 = allowed
+
+
+def _own_gpu(device: torch.device) -> torch.device:
+    """Return a GPU for this process alone, where several train a run together."""
+    if device.type != "cuda" or the_world().size == 1:
+        return device
+    if device.index is not None:
+        raise PolarbearError(
+            f"device '{device}' is one GPU, but each of {the_world().size} processes needs one of "
+            "its own: use --device cuda"
+        )
+    return torch.device("cuda", local_rank())

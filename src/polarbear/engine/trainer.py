@@ -98,6 +98,9 @@ class Trainer:
         self._told = False
         self._planned: dict[int, EpochPlan] = {}
         self._captures = self.settings.graph and can_capture(learner)
+        if self._captures and learner.world.size > 1:
+            log.warning("with several processes, steps run one by one: none is captured")
+            self._captures = False
 
     @property
     def tasks(self) -> int:
@@ -304,10 +307,16 @@ class Trainer:
         return self.task_steps.loss_values(self.progress.step)
 
     def _finish_epoch(self, steps: Steps, images: int, seconds: float) -> None:
-        score = self._validation_score(steps)
+        world, method = self.learner.world, self.learner.method
+        # What a method keeps of its own share of the images is that of the first process then.
+        modules = (self.learner.model, method)
+        world.agree([t for m in modules for t in (*m.parameters(), *m.buffers())])
+        world.collect(method.logged)
+        found = self._validation_score(steps)
+        score = world.told(lambda: found)  # the last digit decides on rates, and on what is kept
         self._keep_best(score)
         p = self.progress
-        own = self.learner.method.take_logged()
+        own = method.take_logged()
         measured = (mean(self.loss_values()), self.rate, score, images, seconds)
         record = EpochRecord(p.task, p.epoch, *measured, phase=self.phase.name, own=own)
         for recorder in self.recorders:

@@ -27,6 +27,7 @@ from polarbear.engine.nets.networks import build_backbone, feature_width, refuse
 from polarbear.engine.nets.wanted_images import as_wanted
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.replay_memory import ReplayMemory
+from polarbear.engine.world import World, the_world
 from polarbear.launch.inputs import FILES, SharedPixels, feature_inputs, key_of, pixels_of
 from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import find, lasting_name, load
@@ -100,7 +101,22 @@ def begin(
     manifest |= {"oracle": True} if method.oracle else {}
     if isinstance(frozen := learner.model.backbone, Frozen):
         manifest["frozen_weights"] = frozen.weights  # checkpoints have none of them
-    return Prepared(RunFolder.create(folder, manifest), stream, learner, count)
+    world = learner.world
+    if world.size > 1:
+        manifest["processes"] = world.size
+        _refuse_different_wishes(world, manifest["settings"], folder)
+    made = world.told(lambda: RunFolder.create(folder, manifest))
+    return Prepared(made, stream, learner, count)
+
+
+def _refuse_different_wishes(world: World, *wishes: Any) -> None:
+    """Refuse processes that were started together and do not want the same run."""
+    wanted = repr(wishes)
+    if (first := world.told(lambda: wanted)) != wanted:
+        raise PolarbearError(
+            f"process {world.rank} of {world.size} wants another run than the first, but those "
+            f"that torchrun starts train one run together: {wanted}, not {first}"
+        )
 
 
 def as_written(settings: Settings) -> Settings:
@@ -120,8 +136,8 @@ def reopen(
     shared: SharedPixels | None = None,
 ) -> Prepared:
     """Open an unfinished run folder and make ready what it was run with."""
-    opened = RunFolder.open(folder)
-    manifest = opened.manifest()
+    opened = RunFolder(Path(folder))
+    manifest = the_world().told(opened.manifest)
     settings = Settings.from_dict(manifest["settings"])
     with reading(opened.path / "manifest.json"):
         began = Began(**{f.name: manifest[f.name] for f in fields(Began)})
@@ -201,8 +217,10 @@ def make_learner(
         backbone = Frozen(backbone)
     head = build_head(method.head, feature_width(backbone), classes, settings.seed)
     model = Model(backbone, head)
-    model.fused = settings.fused and not settings.compile
-    model.compiled_batch = settings.batch_size if settings.compile else None
+    # Neither sums its batch norm over several processes.
+    alone = the_world().size == 1
+    model.fused = settings.fused and not settings.compile and alone
+    model.compiled_batch = settings.batch_size if settings.compile and alone else None
     machine.place(model)
     none = ResidentPixels(image[:0], machine.device)
     return Learner(

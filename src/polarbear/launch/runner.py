@@ -13,6 +13,7 @@ from polarbear.base.out_of_memory import enough_memory, ran_out, smaller
 from polarbear.base.sealed import checksum
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.trainer import Progress, Recorder, Trainer
+from polarbear.engine.world import World, the_world
 from polarbear.launch import checkpoint
 from polarbear.launch.kept import kept_bytes
 from polarbear.launch.network_files import Written
@@ -86,7 +87,7 @@ def resume(
 
     The scores are those of a run that was never interrupted.
     """
-    if RunFolder.open(folder).finished:
+    if the_world().told(lambda: RunFolder.open(folder).finished):
         log.info("%s is finished: nothing to do", folder)
         return True
     prepared = reopen(folder, stream=stream, root=root)
@@ -114,6 +115,8 @@ def advance(
     save_every: float = 60.0,
 ) -> Generator[Progress, None, bool]:
     """Go on with a run, yielding wherever it may be left for a while; returns whether it ended."""
+    if not prepared.learner.world.is_first:  # the first one writes and speaks
+        return (yield from _advance(prepared, stop, (), None, save_every))
     with prepared.folder.held():
         there = Settings.from_dict(prepared.folder.manifest()["settings"])
         if plain(there.to_dict()) != plain(prepared.learner.settings.to_dict()):
@@ -129,7 +132,7 @@ def _advance(
     on_step: OnStep | None,
     save_every: float,
 ) -> Generator[Progress, None, bool]:
-    folder = prepared.folder
+    folder, world = prepared.folder, prepared.learner.world
     trainer, number, before = _restored(prepared, recorders)
     learner = trainer.learner
     began = time.monotonic() - before
@@ -140,10 +143,12 @@ def _advance(
         if on_step and progress is not told:
             on_step(trainer, progress)
             told = progress
-        stopping = stop.is_set()
-        if stopping or progress.task != task or time.monotonic() - saved > save_every:
+        stopping, due = world.any(stop.is_set(), time.monotonic() - saved > save_every)
+        if stopping or progress.task != task or due:
             number += 1
-            _save(folder, number, trainer, time.monotonic() - began, written)
+            world.collect(learner.method.logged)
+            if world.is_first:
+                _save(folder, number, trainer, time.monotonic() - began, written)
             saved, task = time.monotonic(), progress.task
         if stopping:
             log.warning(
@@ -155,10 +160,12 @@ def _advance(
             return False
         yield progress
         learner.machine.allow_tf32()
-    seconds = time.monotonic() - began
-    kept = kept_bytes(learner, prepared.stream, trainer.tasks - 1)
-    passes = count_passes(folder)
-    folder.finish({"tasks": trainer.tasks, "seconds": seconds, "passes": passes, "kept": kept})
+    if world.is_first:
+        seconds = time.monotonic() - began
+        kept = kept_bytes(learner, prepared.stream, trainer.tasks - 1)
+        passes = count_passes(folder)
+        folder.finish({"tasks": trainer.tasks, "seconds": seconds, "passes": passes, "kept": kept})
+    world.any()  # none goes before the run is finished
     return True
 
 
@@ -187,14 +194,17 @@ def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trai
     One that cannot be restored is passed over. Without any the run begins at task 0.
     """
     folder, learner, place = prepared.folder, prepared.learner, prepared.folder.path / "checkpoint"
-    own = FolderRecorder(folder, learner.settings.keep_scores)
+    world = learner.world
+    if world.is_first:
+        recorders = (FolderRecorder(folder, learner.settings.keep_scores), *recorders)
     learner.machine.allow_tf32()  # runs that were made ready since may have another precision
     failed: Exception | None = None
-    for number, found in checkpoint.from_newest(place, required=folder.is_sealed):
-        refuse_other_settings(folder, number, found)
-        trainer = Trainer(prepared.stream, learner, (own, *recorders))
+    for number, found in _checkpoints(folder, place, world):
+        trainer = Trainer(prepared.stream, learner, recorders)
         try:
             restore(trainer, found)
+            for total in () if world.is_first else learner.method.logged.values():
+                total[0] = 0  # the first has the sums of all
             lines, seconds = dict(found.facts["lines"]), float(found.facts["seconds"])
         except Exception as error:
             if ran_out(error):
@@ -205,8 +215,11 @@ def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trai
             )
             failed, learner = error, untrained(learner, prepared.stream)
         else:
-            folder.cut_back(lines)
+            if world.is_first:
+                folder.cut_back(lines)
             return trainer, number, seconds
+    if not world.is_first:
+        return Trainer(prepared.stream, learner, recorders), 0, 0.0
     if failed is not None and folder.is_sealed:  # not damaged: to begin again would be a loss
         raise RunError(
             f"the checkpoints of {folder.path} are whole, but cannot be restored "
@@ -217,7 +230,20 @@ def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trai
         log.warning("no checkpoint of %s is whole: it begins again, at task 0", folder.path)
         checkpoint.clear(place)
     folder.cut_back({"epochs": 0, "scores": 0})
-    return Trainer(prepared.stream, learner, (own, *recorders)), 0, 0.0
+    return Trainer(prepared.stream, learner, recorders), 0, 0.0
+
+
+def _checkpoints(
+    folder: RunFolder, place: Path, world: World
+) -> Iterator[tuple[int, checkpoint.Checkpoint]]:
+    """Go through the whole checkpoints, the newest first, as the first process finds them."""
+    found: Iterator[tuple[int, checkpoint.Checkpoint]] = iter(())
+    if world.is_first:
+        found = checkpoint.from_newest(place, required=folder.is_sealed)
+    while (one := world.told(lambda: next(found, None))) is not None:
+        if world.is_first:
+            refuse_other_settings(folder, *one)
+        yield one
 
 
 def _settings_checksum(folder: RunFolder) -> str:

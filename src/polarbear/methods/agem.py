@@ -36,15 +36,15 @@ class AGEM(Method):
         return bce(self.model(batch.images)[:, new], batch.targets[:, new])
 
     def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
-        """Leave the projected gradient in the parameters and give the task's loss."""
+        """Leave the projected gradient, of all processes' images, and give the task's loss."""
         if reference is None:
             return super().backward(batch, None)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         loss = self.loss(batch)
-        gradient = torch.autograd.grad(loss, parameters, materialize_grads=True)
-        old = slice(self.context.old)
-        kept = bce(self.model(reference.images)[:, old], reference.targets[:, old])
-        against = torch.autograd.grad(kept, parameters, materialize_grads=True)
+        gradient = self.world.means(torch.autograd.grad(loss, parameters, materialize_grads=True))
+        logits, old = self.model(reference.images), slice(self.context.old)
+        kept = bce(logits[:, old], reference.targets[:, old]) * reference.weight
+        against = self.world.means(torch.autograd.grad(kept, parameters, materialize_grads=True))
         for parameter, g in zip(parameters, project(gradient, against), strict=True):
             parameter.grad = g
         return loss.detach()

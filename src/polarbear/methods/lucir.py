@@ -12,6 +12,7 @@ from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce
 from polarbear.engine.nets.heads import CosineHead
 from polarbear.engine.nets.model import Model
+from polarbear.engine.world import World
 
 
 class LUCIR(Method):
@@ -77,7 +78,8 @@ class LUCIR(Method):
         if options.margin_moves_sigma:
             # The same numbers, but with a gradient for σ.
             cosines = head.sigma / head.sigma.detach() * cosines
-        crowding = margin_loss(cosines, batch, self.context.old, options.margin, options.top_k)
+        limits = (self.context.old, options.margin, options.top_k)
+        crowding = margin_loss(cosines, batch, *limits, self.world)
         return loss + self.less_forget_weight * drift + crowding
 
     @property
@@ -97,14 +99,18 @@ def mean_direction(teacher: Model, images: Tensor, at_once: int = 128) -> Tensor
     return normalize(normalize(features).mean(dim=0), dim=0)
 
 
-def margin_loss(cosines: Tensor, batch: Batch, old: int, margin: float, top_k: int) -> Tensor:
+def margin_loss(
+    cosines: Tensor, batch: Batch, old: int, margin: float, top_k: int, world: World | None = None
+) -> Tensor:
     """Return the mean of max(0, margin − c_label + c_new) over memory images' labels and top K.
 
     ``cosines`` (n, seen). A memory image with several stored labels counts once for each. Where
-    the task has fewer than K classes, all of them are taken; without memory images it is 0.
+    the task has fewer than K classes, all of them are taken; without memory images it is 0. The
+    memory images are those of all processes in the ``world``.
     """
     top = cosines[:, old:].topk(min(top_k, cosines.shape[1] - old), dim=1).values
     short = relu(margin - cosines[:, :old, None] + top[:, None, :]).mean(dim=2)
     # Weights of 0 and 1 instead of indexing keep every shape the same from step to step.
     counts = batch.targets[:, :old] * batch.replayed[:, None]
-    return (short * counts).sum() / counts.sum().clamp(min=1)
+    world = world or World()
+    return world.sum((short * counts).sum()) / world.sum(counts.sum()).clamp(min=1)

@@ -106,8 +106,8 @@ def run(words: Sequence[str]) -> None:
     engine()
     _set_threads(asked)
     if asked.where.orders is None:
-        folder = asked.folder(asked.settings.order)
-        Wanted(str(folder), folder, asked.settings).train(asked.where)
+        if (left := _left_to_do(asked, asked.settings.order)) is not None:
+            left.train(asked.where)
         return
     several = {f"order {order}": partial(_left_to_do, asked, order) for order in asked.orders}
     train_all(several, [asked.folder(order) for order in asked.orders], asked.where)
@@ -126,17 +126,27 @@ def _set_threads(asked: Asked) -> None:
 
 def _left_to_do(asked: Asked, order: int) -> Wanted | None:
     """Return an order's run, None if it is finished; one of other settings is refused."""
+    from polarbear.engine.world import the_world
+
     settings, there = replace(asked.settings, order=order), RunFolder(asked.folder(order))
+    world = the_world()
+    begun, finished = world.told(lambda: _found(there, settings))
+    if finished and world.is_first:
+        say_finished(there.path)
+    if finished:
+        return None
+    return Wanted(f"order {order}", there.path, settings, begun)
+
+
+def _found(there: RunFolder, settings: Settings) -> tuple[bool, bool]:
+    """Return whether a folder holds the first part of a run, and whether it holds all of it."""
     begun = (there.path / "manifest.json").exists() and not there.left_empty()
     if begun and (others := _differing(there, settings)):
         raise RunError(
             f"{there.path} holds a run already, of other settings ({', '.join(others)}): choose "
             "another folder (--out DIR)"
         )
-    if begun and there.finished:
-        say_finished(there.path)
-        return None
-    return Wanted(f"order {order}", there.path, settings, begun)
+    return begun, begun and there.finished
 
 
 def _differing(there: RunFolder, settings: Settings) -> list[str]:

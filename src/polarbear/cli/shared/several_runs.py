@@ -77,6 +77,8 @@ def train_all(
         try:
             one.train(how, labels.get(one.folder, ""))
         except Exception as error:
+            if several_processes():  # who may no longer stand in the same place
+                raise
             fail(one.name, error)
     print_means(folders)
     if failed:
@@ -91,9 +93,16 @@ def on_gpu(settings: Settings) -> bool:
     return Machine.of(settings).device.type == "cuda"
 
 
+def several_processes() -> bool:
+    """Whether others train together with this process: then one run after the other."""
+    from polarbear.engine.world import the_world
+
+    return the_world().size > 1
+
+
 def _fits_a_fleet(one: Wanted) -> bool:
     try:
-        return on_gpu(one.settings)
+        return on_gpu(one.settings) and not several_processes()
     except PolarbearError:  # said when it is trained
         return False
 

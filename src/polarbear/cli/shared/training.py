@@ -64,7 +64,13 @@ class Wanted:
     def train(self, how: How, label: str = "") -> None:
         """Train it alone, show progress, by a label if there is one, and print what came out."""
         session = engine()
+        from polarbear.engine.world import the_world
+
         go = session.resume if self.begun else partial(session.run, self.settings)
+        if not the_world().is_first:  # it takes part, and the first one shows and writes
+            if not go(self.folder, root=how.root, save_every=how.save_every):
+                raise SystemExit(STOPPED)
+            return
         with ExitStack() as stack:
             sinks = how.sinks(self.folder, self.settings)
             recorders = [stack.enter_context(sink) for sink in sinks]

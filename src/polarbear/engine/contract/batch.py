@@ -25,6 +25,10 @@ class Batch:
     zeros for images that are not from there. It is empty while nothing has been stored yet.
 
     ``other_views`` are the same images, varied anew: none unless ``Method.views`` asks for them.
+
+    ``weight`` matters where several processes train a run (:class:`.World`) and memory images come
+    beside a step: a mean over them times their weight counts them as one process would. It is 1
+    but where a process has another share of them than of the step's own images.
     """
 
     images: Tensor
@@ -33,6 +37,7 @@ class Batch:
     rows: Tensor
     stored: Mapping[str, Tensor] = field(default_factory=dict)
     other_views: tuple[Tensor, ...] = ()
+    weight: float = 1.0
 
     @property
     def views(self) -> tuple[Tensor, ...]:

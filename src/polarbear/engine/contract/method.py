@@ -13,6 +13,7 @@ from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.phase import Phase
 from polarbear.engine.nets.model import Model
+from polarbear.engine.world import the_world
 
 
 class Method(nn.Module):
@@ -47,6 +48,9 @@ class Method(nn.Module):
     and in its checkpoints; change it in place. So are ``networks``, frozen copies of the model by
     name: ``self.networks["first"] = frozen_copy(self.model)``. Parameters and modules of the
     method's own are there too, and are trained with the model (:meth:`parameter_groups`).
+
+    ``world`` are the processes that train the run together, usually one: ``self.world.sum`` and
+    ``self.world.mean`` are for what is no mean over the images of a batch.
     """
 
     summary: ClassVar[str] = ""
@@ -87,6 +91,7 @@ class Method(nn.Module):
         self.teacher: Model | None = None
         self.networks: dict[str, Model] = {}
         self.logged: dict[str, Tensor] = {}
+        self.world = the_world()
         self.context: TaskContext
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -200,7 +205,8 @@ class Method(nn.Module):
         if name not in self.logged:
             self.logged[name] = torch.zeros(2, dtype=torch.float64, device=self.context.step.device)
         total = self.logged[name]
-        total[0] += value.detach() if isinstance(value, Tensor) else value
+        own = value.detach() if isinstance(value, Tensor) else value
+        total[0] += own if self.world.size == 1 else own * self.world.weight
         total[1] += 1
 
     def take_logged(self) -> dict[str, float]:

@@ -24,7 +24,7 @@ from polarbear.engine.contract.method import Method
 from polarbear.engine.task.learner import Learner
 
 #: What the engine itself keeps in a method.
-ENGINES = frozenset(("model", "teacher", "context", "networks", "logged"))
+ENGINES = frozenset(("model", "teacher", "context", "networks", "logged", "world"))
 #: What PyTorch keeps in every module, its mode among them.
 PYTORCHS = frozenset(vars(nn.Module()))
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)

@@ -9,12 +9,14 @@ from torch import Tensor
 from polarbear.base.arrays import Floats
 from polarbear.benchmark.stream import View
 from polarbear.engine.contract.batch import Batch
+from polarbear.engine.contract.method import Method
 from polarbear.engine.contract.phase import Phase
 from polarbear.engine.generator import generator_for
 from polarbear.engine.nets.model import weights_are_finite
+from polarbear.engine.nets.summed_batch_norm import summed_batch_norm
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.optimiser import clip_and_step, drop_gradients
+from polarbear.engine.task.optimiser import average_gradients, clip_and_step, drop_gradients
 from polarbear.score.decide import RawScores
 
 
@@ -32,17 +34,19 @@ class EagerSteps:
     def epoch(self, plan: EpochPlan, rates: Floats, first: int, losses: Floats) -> Iterator[int]:
         """Train from step ``first`` on, with a pause after every step."""
         self._before, self._losses = losses, []
+        world = self.learner.world
         for step, (batch, reference) in enumerate(plan.batches(first), start=first):
             for group in self.optimiser.param_groups:
                 group["lr"] = float(rates[step]) * group["rate"]
             self.learner.method.context.step.fill_(step)
             seed = generator_for(self.learner.settings.seed, "dropout", *plan.place, step)
-            number = int(seed.integers(2**63))
-            if plan.slots is None:
-                self._losses.append(self._step(batch, reference, number))
-            else:
-                landing = plan.landing(step)
-                self._losses.append(self._step_and_put(batch, reference, number, landing))
+            number = int(seed.integers(2**63)) + world.rank  # each draws for images of its own
+            with world.step(plan.drawn.images(step)), summed_batch_norm(world):
+                if plan.slots is None:
+                    self._losses.append(self._step(batch, reference, number))
+                else:
+                    landing = plan.landing(step)
+                    self._losses.append(self._step_and_put(batch, reference, number, landing))
             yield step + 1
 
     def _step_and_put(
@@ -58,11 +62,15 @@ class EagerSteps:
         return loss
 
     def _step(self, batch: Batch, reference: Batch | None, seed: int) -> Tensor:
-        machine, method = self.learner.machine, self.learner.method
+        machine, method, world = self.learner.machine, self.learner.method, self.learner.world
         self.learner.model.train(not self.phase.evaluation)
         drop_gradients(method)
+        before = _own_state(method) if world.size > 1 else {}
         with machine.seeded(seed), machine.autocast():
             loss = self.phase.backward(method.backward, batch, reference)
+        if world.size > 1:
+            moved = [t for t, known in _own_state(method).items() if before.get(t) != known]
+            loss = average_gradients(self.optimiser, moved, loss, world)
         clip_and_step(self.optimiser, self.learner.settings)
         return loss
 
@@ -87,3 +95,8 @@ class EagerSteps:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _own_state(method: Method) -> dict[Tensor, int]:
+    """Return a method's buffers of real numbers, and how often each was changed."""
+    return {t: t._version for t in method.buffers() if t.is_floating_point()}

@@ -1,7 +1,7 @@
 """One epoch: the order of its images and their augmentation, decided before its first step."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -15,6 +15,9 @@ from polarbear.engine.images.transform import Jitter, augment_views
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.reservoir import Reservoir, SlotPlan, landing_slots
 from polarbear.engine.task.training_set import TrainingSet
+
+Share = Callable[[int, int], slice]
+"""What a process takes of images from one place to another: its share, or all."""
 
 Place = tuple[int, ...]
 """A task, an epoch of it and, after the main one, a phase."""
@@ -32,14 +35,23 @@ class Drawn:
     jitters: tuple[Jitter, ...]
     size: int
 
-    def of_step(self, step: int) -> TrainingSet:
-        """Return the images of a step, with their labels."""
-        return self.training_set.take(self.order[step * self.size : (step + 1) * self.size])
+    def images(self, step: int) -> int:
+        """Count a step's images, those of all processes."""
+        return min(self.size, len(self.order) - step * self.size)
 
-    def batch(self, step: int, images: Tensor, learner: Learner) -> Batch:
+    def at(self, step: int, share: Share) -> slice:
+        """Return where in the order those images of a step are that this process takes."""
+        begin = step * self.size
+        return share(begin, begin + self.images(step))
+
+    def of_step(self, step: int, share: Share) -> TrainingSet:
+        """Return this process's images of a step, with their labels."""
+        return self.training_set.take(self.order[self.at(step, share)])
+
+    def batch(self, step: int, share: Share, images: Tensor, learner: Learner) -> Batch:
         """Return a step's batch, given its images as they are stored."""
-        device, labelled = images.device, self.of_step(step)
-        at = slice(step * self.size, (step + 1) * self.size)
+        device, labelled = images.device, self.of_step(step, share)
+        at = self.at(step, share)
         jitters = [jitter[at].to(device) for jitter in self.jitters]
         first, others = augment_views(images, jitters, learner.transform)
         return Batch(
@@ -89,33 +101,58 @@ class EpochPlan:
 
     def batches(self, first: int = 0) -> Iterator[tuple[Batch, Batch | None]]:
         """Yields each step's batch, and its batch of memory images, from step ``first`` on."""
-        learner, steps = self.learner, range(first, self.steps)
-        pixels = learner.train_pixels.batches([self.drawn.of_step(step).rows for step in steps])
-        for step, images in zip(steps, pixels, strict=True):
-            yield self.drawn.batch(step, images, learner), self._reference(step)
+        learner, drawn, steps = self.learner, self.drawn, range(first, self.steps)
+        shares = [self._share(drawn.images(step), step) for step in steps]
+        rows = [drawn.of_step(*one).rows for one in zip(steps, shares, strict=True)]
+        pixels = learner.train_pixels.batches(rows)
+        for step, share, images in zip(steps, shares, pixels, strict=True):
+            yield drawn.batch(step, share, images, learner), self._reference(step)
+
+    def _share(self, images: int, step: int) -> Share:
+        """Return what this process takes of some images of a step."""
+        world = self.learner.world
+        shared = world.divides(self.drawn.images(step)) and world.divides(images)
+        return world.share if shared else slice
+
+    def _weight(self, beside: int, step: int) -> float:
+        """Return what a mean over memory images beside a step must be multiplied by."""
+        world, own = self.learner.world, self.drawn.images(step)
+        return world.weight_of(beside) / world.weight_of(own) if world.divides(own) else 1.0
 
     def landing(self, step: int) -> Tensor:
-        """Return the slots of a reservoir in which a step's images land: (n,), on the device."""
+        """Return the slots of a reservoir in which a step's images land: (n,), on the device.
+
+        They are those of all processes' images, as they stand when they are gathered.
+        """
         slots, size = cast(SlotPlan, self.slots), self.drawn.size
         landing = slots.landing[step * size : (step + 1) * size]
+        world = self.learner.world
+        if world.divides(len(landing)):
+            landing = np.concatenate([landing[rank :: world.size] for rank in range(world.size)])
         return torch.tensor(landing, device=self.learner.machine.device)
 
     def _reference(self, step: int) -> Batch | None:
         learner = self.learner
         if self.slots is not None:
-            return _from_slots(self.slots, step, learner)
+            count = int(self.slots.counts[step])
+            share, weight = self._share(count, step), self._weight(count, step)
+            return _from_slots(self.slots, step, share, weight, learner)
         if self.beside is None:
             return None
-        (images,) = learner.train_pixels.batches([self.beside.of_step(step).rows])
-        return self.beside.batch(step, images, learner)
+        count = self.beside.size
+        share, weight = self._share(count, step), self._weight(count, step)
+        (images,) = learner.train_pixels.batches([self.beside.of_step(step, share).rows])
+        return replace(self.beside.batch(step, share, images, learner), weight=weight)
 
 
-def _from_slots(plan: SlotPlan, step: int, learner: Learner) -> Batch | None:
+def _from_slots(
+    plan: SlotPlan, step: int, share: Share, weight: float, learner: Learner
+) -> Batch | None:
     """Return the batch that a step draws from the reservoir as it now stands, if it has any."""
     reservoir, count = cast(Reservoir, learner.reservoir), int(plan.counts[step])
     if not count:
         return None
-    at = slice(step * plan.size, step * plan.size + count)
+    at = share(step * plan.size, step * plan.size + count)
     slots = torch.tensor(plan.order[at], device=reservoir.rows.device)
     rows = reservoir.rows[slots]
     (images,) = learner.train_pixels.batches([rows.cpu().numpy()])
@@ -128,6 +165,7 @@ def _from_slots(plan: SlotPlan, step: int, learner: Learner) -> Batch | None:
         rows,
         {name: table[slots] for name, table in reservoir.stored.items()},
         others,
+        weight,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from polarbear.engine.task.replay_memory import ReplayMemory, random_choice
 from polarbear.engine.task.reservoir import Reservoir
 from polarbear.engine.task.selection import RESERVOIR, Candidates, chosen_rows
 from polarbear.engine.task.stored import Shapes, on_host, stored_shapes
+from polarbear.engine.world import World, the_world
 from polarbear.score.decide import RawScores
 from polarbear.settings.settings import Settings
 
@@ -49,6 +50,7 @@ class Learner:
     train_pixels: Pixels
     test_pixels: Pixels
     reservoir: Reservoir | None = field(default=None, init=False)
+    world: World = field(default_factory=the_world, init=False)
 
     @property
     def at_once(self) -> int:
@@ -169,8 +171,14 @@ class Learner:
 
     def put(self, landing: Tensor, batch: Batch, found: Mapping[str, Tensor]) -> None:
         """Let a step's images land in the reservoir, with what the method stores with them."""
-        if self.reservoir is not None:
-            self.reservoir.put(landing, batch, found, type(self.method).__name__)
+        if self.reservoir is None:
+            return
+        if self.world.in_shares:  # every process has the whole reservoir
+            sizes = self.world.share_sizes(len(landing))
+            rows, targets = (self.world.gather(t, sizes) for t in (batch.rows, batch.targets))
+            batch = replace(batch, rows=rows, targets=targets)
+            found = {name: self.world.gather(found[name], sizes) for name in sorted(found)}
+        self.reservoir.put(landing, batch, found, type(self.method).__name__)
 
     @property
     def _stores(self) -> bool:
@@ -203,7 +211,8 @@ class Learner:
 
         random = generator_for(self.settings.seed, "memory", task.index, column)
         candidates = Candidates(column, rows, random, look)
-        return chosen_rows(self.method.selection, candidates, count)
+        chosen = chosen_rows(self.method.selection, candidates, count)
+        return self.world.told(lambda: chosen)
 
     def stored_images(self, seen: int, column: int, limit: int | None = None) -> Tensor:
         """Return the stored images that carry a label, each once."""
@@ -232,13 +241,18 @@ class Learner:
     def _look_at(
         self, function: Callable[[Tensor], Tensor], pixels: Pixels, rows: Ints
     ) -> NDArray[np.float32]:
+        """Return what a function gives for images, float (n, …): each process looks at a part."""
+        shares, in_shares = np.array_split(rows, self.world.size), self.world.divides(len(rows))
+        rows = shares[self.world.rank] if in_shares else rows
         parts: list[Tensor] = []
         parted = [rows[i : i + self.at_once] for i in range(0, len(rows), self.at_once)]
         with self.evaluating():
             for images in pixels.batches(parted):
                 with self.machine.autocast():
                     parts.append(function(for_evaluation(images, self.transform)).float())
-        found: NDArray[np.float32] = (
-            torch.cat(parts).cpu().numpy() if parts else np.empty((0, 0), np.float32)
-        )
+        if not parts:
+            return np.empty((0, 0), np.float32)
+        own = torch.cat(parts)
+        whole = self.world.gather(own, [len(part) for part in shares]) if in_shares else own
+        found: NDArray[np.float32] = whole.cpu().numpy()
         return found

@@ -1,6 +1,6 @@
 """What moves the weights: SGD or AdamW over a method's groups of parameters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.engine.contract.method import Method
+from polarbear.engine.world import World
 from polarbear.settings.settings import Settings
 
 GROUP_KEYS = ("params", "rate", "weight_decay")
@@ -38,6 +39,21 @@ def drop_gradients(method: Method) -> None:
     """Let every gradient begin anew, also of parameters that no optimiser moves."""
     for parameter in (*method.model.parameters(), *method.parameters()):
         parameter.grad = None
+
+
+@torch.no_grad()
+def average_gradients(
+    optimiser: torch.optim.Optimizer, also: Sequence[Tensor], loss: Tensor, world: World
+) -> Tensor:
+    """Give all processes the mean gradients, and those of other tensors; returns the mean loss.
+
+    All is sent as one, and each process counts by its share of the step's images.
+    """
+    own = [*(p.grad for p in parameters_of(optimiser) if p.grad is not None), *also]
+    *means, mean = world.averaged([*own, loss.float()])
+    for tensor, average in zip(own, means, strict=True):
+        tensor.copy_(average)
+    return mean
 
 
 def clip_and_step(optimiser: torch.optim.Optimizer, settings: Settings) -> None:

@@ -1,0 +1,250 @@
+"""The processes that train one run together, each with its share of every step's images.
+
+``torchrun`` starts them; PyTorch brings them together and carries what they send. A process that
+was started alone is a world of one, in which nothing is sent.
+"""
+
+import atexit
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor, distributed
+from torch.autograd.function import once_differentiable
+
+from polarbear.base.errors import PolarbearError
+
+log = logging.getLogger("polarbear")
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(minutes=10)  # for the others: one that is gone without a word ends the rest
+
+
+class WorldError(PolarbearError):
+    """Another process of the run is gone."""
+
+
+class World:
+    """The processes of a run: this one has a ``rank`` from 0, there are ``size`` of them.
+
+    In a step, where a method has its share of the images, :meth:`sum` and :meth:`mean` are those
+    over all processes. Elsewhere, as in ``begin_task``, every process has all there is, and both
+    return what they are given; so they do in a world of one.
+
+    Gradients: the engine takes Σ ``weight`` · loss over the processes for the loss of a step, where
+    ``weight`` is the part of the step's images that a process has. What went through :meth:`sum`
+    passes gradients on to all processes, so that a loss may be made of sums.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        """Stand outside of any step."""
+        self.rank, self.size = rank, size
+        self.in_shares = False
+        self.weight = 1 / size
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes files and speaks."""
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Return the sum of all processes' tensors, one of the same shape from each."""
+        if not self.in_shares:
+            return tensor
+        return cast(Tensor, _Sum.apply(tensor, self))  # type: ignore[no-untyped-call]
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """Return the mean of all processes' tensors, each counted by its share of the images.
+
+        Of means over a process's images it is the mean over all images.
+        """
+        return self.sum(tensor * self.weight) if self.in_shares else tensor
+
+    def means(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the means of several tensors, sent as one; no gradient comes through."""
+        return self.averaged(tensors) if self.in_shares else tuple(tensors)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "World":
+        """Return itself: a copied network belongs to the same processes."""
+        return self
+
+    # What follows is for the engine.
+
+    def divides(self, images: int) -> bool:
+        """Whether a batch is taken in shares; a very small one is every process's as a whole.
+
+        Nobody is left without an image, nor with a single one, which has no variance.
+        """
+        return self.size > 1 and images >= 2 * self.size
+
+    def share(self, begin: int, end: int) -> slice:
+        """Return where the images of this process are in a batch that is taken in shares."""
+        return slice(begin + self.rank, end, self.size)
+
+    def share_sizes(self, images: int) -> list[int]:
+        """Return how many images of such a batch each process has."""
+        return [len(range(rank, images, self.size)) for rank in range(self.size)]
+
+    def weight_of(self, images: int) -> float:
+        """Return what this process counts for in a batch: its part, or that of one among equals."""
+        whole = not self.divides(images)
+        return 1 / self.size if whole else self.share_sizes(images)[self.rank] / images
+
+    @contextmanager
+    def step(self, images: int) -> Iterator[None]:
+        """Let sums and means be over all processes while a step of ``images`` is taken in shares.
+
+        A step that is not divided is taken by each process with all images.
+        """
+        if not self.divides(images):
+            yield
+            return
+        self.in_shares, self.weight = True, self.weight_of(images)
+        try:
+            yield
+        finally:
+            self.in_shares, self.weight = False, 1 / self.size
+
+    def averaged(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the means of tensors over all processes, each counted by its weight."""
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors]) * self.weight
+        with self._together():
+            distributed.all_reduce(flat)
+        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+        return tuple(part.view(t.shape) for part, t in zip(parts, tensors, strict=True))
+
+    def reduce(self, tensor: Tensor) -> Tensor:
+        """Return the sum of all processes' tensors, whatever they have of them."""
+        total = tensor.clone(memory_format=torch.contiguous_format)
+        with self._together():
+            distributed.all_reduce(total)
+        return total
+
+    def gather(self, tensor: Tensor, sizes: Sequence[int]) -> Tensor:
+        """Return the rows of all processes, of which each has as many as ``sizes`` says."""
+        room = tensor.new_zeros((max(sizes), *tensor.shape[1:]))
+        room[: len(tensor)] = tensor
+        parts = [torch.empty_like(room) for _ in sizes]
+        with self._together():
+            distributed.all_gather(parts, room)
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+    @torch.no_grad()
+    def agree(self, tensors: Iterable[Tensor]) -> None:
+        """Give every process the values of the first one's tensors, in place."""
+        if self.size == 1:
+            return
+        by_kind: dict[torch.dtype, list[Tensor]] = {}
+        for tensor in tensors:
+            by_kind.setdefault(tensor.dtype, []).append(tensor)
+        for alike in by_kind.values():
+            flat = torch.cat([tensor.reshape(-1) for tensor in alike])
+            with self._together():
+                distributed.broadcast(flat, src=0)
+            parts = torch.split(flat, [tensor.numel() for tensor in alike])
+            for tensor, part in zip(alike, parts, strict=True):
+                tensor.copy_(part.view(tensor.shape))
+
+    def collect(self, totals: Mapping[str, Tensor]) -> None:
+        """Bring sums, the first number of each total, to the first process; others have 0 then."""
+        if self.size == 1 or not totals:
+            return
+        sums = self.reduce(torch.stack([totals[name][0] for name in sorted(totals)]))
+        for name, total in zip(sorted(totals), sums, strict=True):
+            totals[name][0] = total if self.is_first else 0
+
+    def told(self, find: Callable[[], T]) -> T:
+        """Return what the first process finds, which alone looks; what it refuses, all refuse."""
+        if self.size == 1:
+            return find()
+        box: list[tuple[T | None, str | None]] = [(None, None)]
+        failed: PolarbearError | None = None
+        if self.is_first:
+            try:
+                box = [(find(), None)]
+            except PolarbearError as error:
+                failed, box = error, [(None, str(error))]
+        with self._together():
+            distributed.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        found, refused = box[0]
+        if refused is not None:
+            raise failed or PolarbearError(refused)
+        return cast(T, found)
+
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        """Return which flags are set in any process."""
+        if self.size == 1:
+            return flags
+        found = self.reduce(torch.tensor(flags, dtype=torch.int32))
+        return tuple(bool(count) for count in found.tolist())
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Say in our words that the others cannot be reached any more."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise WorldError(
+                f"process {self.rank} of {self.size} cannot reach the others any more: one of them "
+                f"has ended, and its own message says why ({str(error).splitlines()[0]})"
+            ) from error
+
+
+class _Sum(torch.autograd.Function):
+    """A sum over all processes, which passes gradients on to all of them.
+
+    A gradient in a process is that of its own loss, so 1 / weight of what it is of the whole.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, world: World) -> Tensor:
+        ctx.world, ctx.weight = world, world.weight
+        return world.reduce(tensor)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.world.reduce(gradient * ctx.weight) / ctx.weight, None
+
+
+@cache
+def the_world() -> World:
+    """Return the processes that train with this one: those that torchrun started, or it alone."""
+    told = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")}
+    if None in told.values() or told["WORLD_SIZE"] == "1":
+        return World()
+    if not distributed.is_available():
+        raise PolarbearError("this PyTorch has no torch.distributed: start one process alone")
+    _warn_of_hanging_restarts()
+    on_gpu = torch.cuda.is_available() and distributed.is_nccl_available()
+    # Numbers of the host, such as a wish to stop, go their own way: no GPU waits for them.
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    distributed.init_process_group(backend, timeout=PATIENCE)
+    atexit.register(distributed.destroy_process_group)
+    if on_gpu and local_rank() < torch.cuda.device_count():
+        torch.cuda.set_device(local_rank())
+    world = World(distributed.get_rank(), distributed.get_world_size())
+    if not world.is_first:
+        log.setLevel(logging.ERROR)  # the first one warns
+    return world
+
+
+def local_rank() -> int:
+    """Return which of its machine's processes this is: the number of its GPU."""
+    return int(os.environ.get("LOCAL_RANK", 0))
+
+
+def _warn_of_hanging_restarts() -> None:
+    restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
+    apart = os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") == "1"
+    if restarts and not apart and os.environ["RANK"] == "0":
+        log.warning(
+            "torchrun may hang when it restarts processes (PyTorch's issue 135712): set "
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 before torchrun"
+        )

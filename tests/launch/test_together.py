@@ -1,0 +1,86 @@
+"""One run by several processes: the run of one process, whoever resumes it, whatever ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine_run import METHODS, newest_checkpoint
+from polarbear.runs.folder import RunFolder
+from together import torchrun, train
+
+#: Low, for rounding alone changes what a high rate makes of it; neither number is even.
+HOW = {"learning_rate": 0.01, "epochs": 1, "tasks": 2, "batch_size": 33, "memory_per_class": 3}
+OWN = ("together:LossAlone", "together:StoresLogits")
+
+
+def in_order(runs: list[dict[str, Any]], folder: Path) -> None:
+    """Let two processes train runs, one after the other."""
+    orders = folder / "orders.json"
+    orders.write_text(json.dumps(runs))
+    code, said = torchrun(2, str(Path(__file__).parents[1] / "together.py"), str(orders))
+    assert code == 0, said
+
+
+def wanted(folder: Path, method: str, **more: Any) -> dict[str, Any]:
+    return {"folder": str(folder / method.replace(":", "-")), "method": method, **HOW, **more}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return folders of the same runs, by one process and by two.
+
+    Of two more, each began what the other finished.
+    """
+    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    methods, begun = (*METHODS, *OWN), tmp_path_factory.mktemp("begun")
+    halves = [wanted(begun / by, "together:LossAlone", stop=5) for by in ("one", "two")]
+    assert not train(**halves[0])
+    whole = [wanted(two, method) for method in methods]
+    in_order([*whole, {**halves[0], "stop": None}, halves[1]], two)
+    assert not RunFolder(Path(halves[1]["folder"])).finished
+    assert train(**{**halves[1], "stop": None})
+    for method in methods:
+        assert train(**wanted(one, method))
+    for by in ("one", "two"):
+        (begun / by / "together-LossAlone").rename(two / f"begun-by-{by}")
+        (one / f"begun-by-{by}").symlink_to(one / "together-LossAlone")
+    return one, two
+
+
+@pytest.mark.parametrize(
+    "name", [*METHODS, *(one.replace(":", "-") for one in OWN), "begun-by-one", "begun-by-two"]
+)
+def test_two_processes_train_the_run_of_one(name: str, folders: tuple[Path, Path]) -> None:
+    one, two = (RunFolder(folder / name) for folder in folders)
+    assert two.finished
+    for mine, other in zip(one.epochs(), two.epochs(), strict=True):
+        assert other.loss == pytest.approx(mine.loss, rel=1e-5)
+        assert other.own == pytest.approx(mine.own, rel=1e-4)
+    for mine, other in zip(one.scores(), two.scores(), strict=True):
+        assert other.to_json() == mine.to_json()
+    (_, mine), (_, other) = (newest_checkpoint(run.path / "checkpoint") for run in (one, two))
+    assert mine.tensors.keys() == other.tensors.keys()
+    for key, tensor in mine.tensors.items():
+        scale = float(tensor.double().abs().max()) if tensor.numel() else 0.0
+        near = {"rtol": 1e-4, "atol": 1e-5 * scale} if tensor.is_floating_point() else {}
+        torch.testing.assert_close(other.tensors[key], tensor, msg=key, **near)
+
+
+def test_a_killed_process_ends_the_others_and_all_go_on(tmp_path: Path) -> None:
+    flags = {"network": "engine_run:TinyNetwork", "epochs": 1, "tasks": 2, "learning-rate": 0.01}
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    how = ("--benchmark", "iirc-shapes", "--device", "cpu", *words, "--save-every", "0")
+    for name in ("unbroken", "killed"):
+        method = "together:LossAlone" if name == "unbroken" else "together:DiesOnce"
+        run = ("-m", "polarbear", "run", method, *how, "--out", str(tmp_path / name))
+        code, said = torchrun(2, *run, options=["--max-restarts=1"])
+        assert code == 0, said
+        assert said.count("The run is in") == 1  # the first process speaks, and no other
+    unbroken, killed = (RunFolder(tmp_path / name) for name in ("unbroken", "killed"))
+    assert "has ended, and its own message says why" in said
+    for name in ("scores.jsonl", "predictions/after_1.npz"):
+        assert (killed.path / name).read_bytes() == (unbroken.path / name).read_bytes()
+    assert killed.manifest()["processes"] == 2
