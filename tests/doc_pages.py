@@ -39,8 +39,9 @@ class Block(NamedTuple):
 
     @property
     def commands(self) -> list[list[str]]:
-        """The words after ``polarbear`` of each of its commands."""
-        return [words[1:] for words in self.shell if words[0] == "polarbear"]
+        """The words after ``polarbear`` of each of its commands, also of those torchrun starts."""
+        starts = [words for words in self.shell if words[0] in ("polarbear", "torchrun")]
+        return [words[words.index("polarbear") + 1 :] for words in starts]
 
     def compiled(self, page: str) -> object:
         """Return the code; empty lines first, so that a traceback names the line of the page."""
