@@ -25,7 +25,7 @@ from polarbear.report.build import draw
 from polarbear.report.options import Options
 from polarbear.report.page import answers as page_answers
 from polarbear.report.page.images import pick_rows, picture_data
-from polarbear.report.page.page import page_data, render, write_page
+from polarbear.report.page.page import add_links, page_data, render, write_page
 from polarbear.report.palette import looks
 from polarbear.report.read.answers import answers, known_hierarchy
 from polarbear.report.read.groups import Runs
@@ -643,6 +643,60 @@ def test_a_hidden_page_is_quiet_and_draws_itself_when_it_is_shown(
         inside.locator("canvas").first.wait_for()
         assert inside.locator("#curve-chart svg").bounding_box()["width"] > 600
         assert site.errors == []
+
+
+def test_bands_are_intervals_around_the_means(site: Opened, runs: Runs) -> None:
+    def heights(path: str) -> list[float]:
+        return [float(point.split(",")[1]) for point in re.split("[ML]", path.strip("MZ"))]
+
+    page = site.page
+    found = interval([run.scores["pw_jaccard"][0] for run in runs.group("er").runs])
+    line = heights(lines(page)["ER"])
+    band = heights(page.locator("#curve-chart .band").nth(1).get_attribute("d"))
+    assert len(band) == 2 * len(line) == 14
+    up, down = line[0] - band[0], band[-1] - line[0]
+    assert up == pytest.approx(down, abs=0.2)
+    zero, one = (
+        float(
+            page.locator("#curve-chart text", has_text=re.compile(f"^{text}$")).first.get_attribute(
+                "y"
+            )
+        )
+        for text in ("0", "0.2")
+    )
+    assert up / (zero - one) == pytest.approx(found.half_width / 0.2, abs=0.02)
+    flat = heights(page.locator("#curve-chart .band").first.get_attribute("d"))
+    assert flat[0] == flat[-1]  # finetune has one run
+
+
+def test_parts_lead_to_their_files(browser: Any, file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "index.html"
+    page.write_bytes(file.read_bytes())
+    files = {
+        "average-pw-js": ["figures/average-pw-js.pdf", "figures/average-pw-js.svg"],
+        "last-scores": ["tables/last-scores.csv", "tables/last-scores.tex"],
+        "logged": ["figures/a name </script> #1.pdf"],
+    }
+    add_links(page, files)
+    with opened(browser, page) as site:
+
+        def links(place: str) -> dict[str, str]:
+            found = site.page.locator(f"{place} a").all()
+            return {one.inner_text(): one.get_attribute("href") for one in found}
+
+        assert links("#curves .files") == {
+            "PDF": "figures/average-pw-js.pdf",
+            "SVG": "figures/average-pw-js.svg",
+        }
+        table = links("section[aria-labelledby=table-title] .files")
+        assert table == {"CSV": "tables/last-scores.csv", "LaTeX": "tables/last-scores.tex"}
+        odd = site.page.locator("#file-list li", has_text="logged").locator("a")
+        assert odd.get_attribute("href") == "figures/a%20name%20%3C/script%3E%20%231.pdf"
+        assert site.page.locator("#file-list li").count() == 3
+        assert not site.page.is_visible("[data-files=questions]")
+        assert site.errors == []
+    with opened(browser, file) as site:
+        assert not site.page.is_visible("#all-files")
 
 
 def test_questions_take_a_line_each_and_name_the_best(site: Opened) -> None:

@@ -115,7 +115,7 @@ function setUpAnswers() {
   }
 }
 
-/** Draw again where the page has another width, and for the first time where it had none. */
+/** Draw again where the page has another width: one in a hidden frame has none until it is shown. */
 function redrawOnResize() {
   const box = byId("curve-chart");
   let width = box.clientWidth;

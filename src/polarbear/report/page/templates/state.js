@@ -38,12 +38,8 @@ function view(parts, draw) {
   views.push({ parts: new Set([...parts, "theme", "width"]), draw });
 }
 
-/** Whether there is room to draw in: a page in a hidden frame has none until it is shown. */
-const laidOut = () => byId("curve-chart").clientWidth > 0;
-
 function set(changes) {
   Object.assign(state, changes);
-  if (!laidOut()) return;
   for (const { parts, draw } of views) {
     if (Object.keys(changes).some((part) => parts.has(part))) draw();
   }
