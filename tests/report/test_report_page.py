@@ -30,12 +30,15 @@ from polarbear.report.palette import looks
 from polarbear.report.read.answers import answers, known_hierarchy
 from polarbear.report.read.groups import Runs
 from polarbear.report.read.runs import read_runs
+from polarbear.report.read.series import average
+from polarbear.report.tables.marks import best
+from polarbear.runs.cost import Cost
 from polarbear.runs.folder import RunFolder
 from polarbear.score.catalogue import score_names
 from polarbear.score.intervals import interval
 from polarbear.score.metrics import confusion_rates, pw_jaccard
 from polarbear.score.record import BY_TASK
-from synthetic_runs import summary
+from synthetic_runs import make_run, summary
 
 TEN = (
     *("finetune", "er", "er-infinite", "mask-seen", "agem"),
@@ -202,8 +205,9 @@ def test_table_tells_means_intervals_and_the_best(site: Opened, runs: Runs) -> N
     cell = row.locator("td").nth(1)
     assert " ".join(cell.inner_text().split()) == text
     assert row.locator("td").first.inner_text().split("\n") == ["3", "3 orders, 1 seed"]
-    # joint is better, but a bound.
-    assert "best" in cell.get_attribute("class")
+    # The methods differ in orders, so that nobody can be said to be the best.
+    assert page.locator("#results .best").count() == 0
+    assert "Nothing is bold" in page.inner_text("#rule")
     assert page.locator("#results tbody th").all_inner_texts() == ["finetune", "ER", "joint bound"]
     sort = page.locator("#results").get_by_role("button", name="Jaccard", exact=True)
     sort.click()
@@ -725,14 +729,91 @@ def test_superclasses_stand_against_subclasses(site: Opened, runs: Runs) -> None
 def test_each_superclass_has_its_score_by_method(site: Opened, runs: Runs) -> None:
     page = site.page
     given = answers(runs.group("er").runs[0], 6)
-    place = given.view.classes.index("star")
-    images = given.view.targets[:, place]
+    images = given.view.targets[:, given.view.classes.index("star")]
     expected = pw_jaccard(given.predicted, given.view.targets)[images].mean()
-    row = page.locator("#families tbody tr", has_text="star")
+    row = page.locator("#families tbody tr", has=page.locator("th", has_text="star"))
     assert float(row.locator("td").nth(1).inner_text()) == pytest.approx(expected, abs=0.0051)
-    for _ in range(6):
-        page.click("#earlier")
-    assert "–" in page.inner_text("#families tbody")  # superclasses that have not arrived
+    page.locator("#methods .chip", has_text="finetune").click()
+    assert float(row.locator("td").nth(0).inner_text()) == pytest.approx(expected, abs=0.0051)
+
+
+def made_up(root: Path, **levels: float) -> Runs:
+    """Three orders of each method, without predictions."""
+    for method, level in levels.items():
+        for order in range(3):
+            make_run(root / f"{method}-{order}", method, order, level=level)
+    return read_runs(root)
+
+
+def test_the_page_marks_what_the_tables_mark(browser: Any, tmp_path: Path) -> None:
+    runs = made_up(tmp_path / "runs", er=0.5, lucir=0.5, finetune=0.1)
+    marks = page_data(runs, images=False)["marks"]
+    won = best(runs.groups, average("pw_jaccard"), 6)
+    assert marks["pw_jaccard"][6] == sorted(won)
+    assert won
+    assert marks["implication"][6] == []  # nobody knows of how many cases it is
+    assert marks["label_ratio"] == []
+    assert runs.names.index("finetune") in marks["forgetting"][6]  # low is good
+    with opened(browser, write_page(runs, tmp_path)) as site:
+        rows = site.page.locator("#results tbody tr")
+        bold = {i for i in range(3) if "best" in (score_cell(rows.nth(i), 1) or "")}
+        assert bold == won
+        assert "Bold: the best mean" in site.page.inner_text("#rule")
+        card = site.page.locator(".card[data-key='implication']")
+        assert card.locator(".leader").inner_text() == "–"
+        assert site.errors == []
+
+
+def score_cell(row: Any, place: int) -> str | None:
+    return row.locator("td").nth(place).get_attribute("class")
+
+
+def test_a_ratio_of_few_cases_is_pale_and_never_wins(browser: Any, tmp_path: Path) -> None:
+    runs = made_up(tmp_path / "runs", er=0.4, lucir=0.9)
+    told = {"er": 400.0, "lucir": 3.0}
+    groups = tuple(
+        replace(
+            group,
+            runs=tuple(
+                replace(run, told={"implication": np.full(7, of), "images": np.full(7, 1000.0)})
+                for run in group.runs
+            ),
+        )
+        for group, of in ((group, told[group.name]) for group in runs.groups)
+    )
+    runs = Runs(runs.benchmark, groups)
+    with opened(browser, write_page(runs, tmp_path)) as site:
+        page = site.page
+        heads = page.locator("#results thead th").all_inner_texts()
+        column = next(i for i, text in enumerate(heads) if text.startswith("implication")) - 1
+        rows = page.locator("#results tbody tr")
+        er, lucir = (rows.nth(i).locator("td").nth(column) for i in (0, 1))
+        assert "few" in lucir.get_attribute("class")
+        assert "of 3" in lucir.inner_text()
+        assert "few" not in (er.get_attribute("class") or "")
+        leader = page.locator(".card[data-key='implication'] .leader").inner_text()
+        assert leader.startswith("ER ")
+        assert site.errors == []
+
+
+def test_scores_stand_against_what_is_kept(browser: Any, tmp_path: Path) -> None:
+    runs = made_up(tmp_path / "runs", er=0.5, finetune=0.1)
+    costs = {"er": Cost(kept=1_500_000), "finetune": Cost(kept=0)}
+    groups = tuple(
+        replace(g, runs=tuple(replace(run, told_cost=costs[g.name]) for run in g.runs))
+        for g in runs.groups
+    )
+    with opened(browser, write_page(Runs(runs.benchmark, groups), tmp_path)) as site:
+        told = site.page.locator("#kept svg").first.get_attribute("aria-label")
+        assert "finetune 0 B and 0.0" in told
+        assert "ER 1.5 MB and 0." in told
+        marks = site.page.locator("#kept svg > text").all_text_contents()
+        assert {"0", "1 MB", "10 MB"} <= set(marks)
+        assert site.errors == []
+
+
+def test_where_nobody_says_what_is_kept_the_page_has_no_part_for_it(site: Opened) -> None:
+    assert not site.page.is_visible("#kept-title")
 
 
 def test_an_inferred_tree_shows_what_is_right_missing_and_wrong(

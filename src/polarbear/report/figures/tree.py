@@ -1,6 +1,6 @@
 """The tree a method infers beside the true one: which subclass it puts below which superclass."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from polarbear.base.errors import DataError
@@ -9,7 +9,8 @@ from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.report.figures.style import MISSING, RIGHT, WRONG, Drawing, new_figure, points
 from polarbear.report.options import Options
 from polarbear.report.read.answers import known_hierarchy
-from polarbear.report.read.groups import Run, Runs
+from polarbear.report.read.groups import Runs
+from polarbear.report.read.trees import Inferred, inferred
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,39 +22,27 @@ LEFT, MIDDLE, RIGHT_SIDE = 0.0, (0.38, 0.62), 1.0
 def inferred_trees(runs: Runs, options: Options) -> list[Drawing]:
     """Draw, for each method that infers a tree, that of its run that came farthest."""
     hierarchy = known_hierarchy(runs.benchmark)
-    drawings: list[Drawing] = []
-    for group in runs.groups:
-        trees = [run for run in group.runs if run.tree is not None]
-        if trees:
-            run = max(trees, key=lambda run: len(run.done))
-            name = "inferred-tree" if not drawings else f"inferred-tree-{file_name(group.name)}"
-            drawings.append(_drawing(name, group.title, run, hierarchy, options.width))
-    if not drawings:
+    trees = inferred(runs, hierarchy)
+    if not trees:
         raise DataError("no method of these runs infers which class lies below which")
-    return drawings
+    return [_drawing(tree, hierarchy, options.width, first=tree is trees[0]) for tree in trees]
 
 
-def _drawing(name: str, title: str, run: Run, hierarchy: Hierarchy, width: float) -> Drawing:
-    found, last = run.tree or {}, run.done[-1]
-    # A summary does not say which classes came when: it is of a whole run.
-    seen = {c for task in run.classes[: last + 1] for c in task} or set(hierarchy.names)
-    true = {c: up for c in hierarchy.names if c in seen and (up := hierarchy.parent(c)) in seen}
-    lines = _lines([name for name in hierarchy.names if name in seen], true)
+def _drawing(tree: Inferred, hierarchy: Hierarchy, width: float, *, first: bool) -> Drawing:
+    lines = _lines(tree.seen, tree.true)
     figure = new_figure(width, 0.9 + ROW * len(lines))
     axes = figure.add_subplot()
-    _draw(axes, hierarchy, lines, true, found)
-    right = sum(found.get(child) == parent for child, parent in true.items())
-    false = sum(child not in true for child in found)
-    wrong = len(found) - right - false
+    _draw(axes, hierarchy, lines, tree.true, tree.found)
     words = (
-        f"The tree that {title} infers (right) beside the true one (left), order {run.order}, "
-        f"after task {last}. Of {len(true)} parents, found: {right}, wrong: {wrong}; given to "
-        f"classes that have none: {false}."
+        f"The tree that {tree.group.title} infers (right) beside the true one (left), order "
+        f"{tree.run.order}, after task {tree.run.done[-1]}. Of {len(tree.true)} parents, found: "
+        f"{tree.right}, wrong: {tree.wrong}; given to classes that have none: {tree.needless}."
     )
+    name = "inferred-tree" if first else f"inferred-tree-{file_name(tree.group.name)}"
     return Drawing(name, words, figure)
 
 
-def _lines(seen: list[str], true: Mapping[str, str]) -> list[str]:
+def _lines(seen: Sequence[str], true: Mapping[str, str]) -> list[str]:
     """Return the classes that no other lies below: in families, then those that stand alone."""
     parents = set(true.values())
     below = [one for one in seen if one in true and one not in parents]

@@ -20,7 +20,7 @@ from polarbear.report.options import Options
 from polarbear.report.page.images import pick_rows, picture_data
 from polarbear.report.read.answers import Answers, answers, comparable_runs, stream_of
 from polarbear.report.read.groups import Run, Runs
-from polarbear.score.metrics import confusion_rates, pw_jaccard
+from polarbear.score.metrics import confusion_rates
 
 log = logging.getLogger("polarbear")
 
@@ -82,7 +82,7 @@ def _matrices(stream: Stream, methods: list[dict[str, Any] | None]) -> dict[str,
 def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
     """Return what a run answers after each task, None where it has no predictions."""
     parts: dict[str, list[Any]] = {
-        name: [None] * len(stream) for name in ("confusion", "river", "families", "labels")
+        name: [None] * len(stream) for name in ("confusion", "river", "labels")
     }
     for after in run.done:
         try:
@@ -95,7 +95,6 @@ def _of_run(run: Run, stream: Stream, rows: Ints, root: Root) -> dict[str, Any]:
         parts["river"][after] = [
             _shares(given, place) if place < seen else None for place in _superclasses(stream)
         ]
-        parts["families"][after] = _families(given, stream)
         parts["labels"][after] = _labels(given, rows)
     return {"seed": run.seed, **parts}
 
@@ -129,17 +128,6 @@ def _shares(given: Answers, place: int) -> list[int] | None:
         return None
     kinds, above = shares_of(given, view.classes[place])
     return [round(1000 * float(share)) for share in (*kinds, above)]
-
-
-def _families(given: Answers, stream: Stream) -> list[int | None]:
-    """Return pw-JS on each superclass's images in thousandths; None where it has none yet."""
-    view, scores = given.view, pw_jaccard(given.predicted, given.view.targets)
-    means: list[int | None] = []
-    for place in _superclasses(stream):
-        seen = place < len(view.classes)
-        images = view.label_table[:, place][view.leaf] if seen else np.zeros(len(view), bool)
-        means.append(round(1000 * float(scores[images].mean())) if images.any() else None)
-    return means
 
 
 def _labels(given: Answers, rows: Ints) -> list[list[int] | None]:

@@ -1,7 +1,6 @@
-"""The scores of a page: each method's mean and deviation after every task, by name."""
+"""The scores of a page: each method's mean and interval after every task, by name."""
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -12,17 +11,18 @@ from numpy.typing import ArrayLike
 from polarbear.base.arrays import Floats
 from polarbear.methods.catalogue import is_bound
 from polarbear.report.palette import Look, looks
+from polarbear.report.read.cases import Cases, cases
 from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.paper import paper_results
+from polarbear.report.read.series import average
+from polarbear.report.read.words import ENOUGH
+from polarbear.report.tables.marks import NO_RULE, RULE, best
 from polarbear.score import catalogue
+from polarbear.score.cases import FEW, varying_scores
 from polarbear.score.catalogue import Better, PairScore, image_scores
-from polarbear.score.intervals import quantile
 from polarbear.score.record import BY_TASK
 from polarbear.score.relations import LEVELS
 from polarbear.score.table import ScoreTable
-
-#: Runs from which on an interval is shown: that of two is wider than most scores are.
-ENOUGH = 3
 
 
 class Offered(NamedTuple):
@@ -66,6 +66,7 @@ def score_data(runs: Runs) -> dict[str, Any]:
     ]
     offered, look = _offered(groups), looks(groups)
     known = {one.id for one in offered}
+    counted = [_counted(group, runs.last) for group in runs.groups]
     return {
         "benchmark": runs.benchmark,
         "split": runs.split,
@@ -79,7 +80,13 @@ def score_data(runs: Runs) -> dict[str, Any]:
             for name, asked in _questions().items()
             if name in known
         ],
-        "methods": [_method(group, offered, look[group.name]) for group in groups],
+        "methods": [
+            _method(group, offered, look[group.name]) | {"cases": of}
+            for group, of in zip(groups, counted, strict=True)
+        ],
+        "marks": {one.id: _marks(groups, one, counted) for one in offered},
+        "rules": [RULE, NO_RULE],
+        "few": FEW,
     }
 
 
@@ -92,39 +99,78 @@ def _method(group: Group, offered: Iterable[Offered], look: Look) -> dict[str, A
         "name": group.title,
         "look": asdict(look),
         "bound": is_bound(group.method),
-        "oracle": any(run.is_oracle for run in group.runs),
+        "oracle": group.is_oracle,
         "runs": group.count,
         "finished": sum(run.finished for run in group.runs),
-        "orders": sorted({run.order for run in group.runs if run.order is not None}),
-        "seeds": sorted({run.seed for run in group.runs if run.seed is not None}),
+        "orders": group.orders,
+        "seeds": group.seeds,
+        "kept": rounded([group.cost("kept")])[0],
         "scores": {
-            name: _numbers(group.mean(name), group.std(name), group.counts(name)) for name in scores
+            name: _numbers(group.mean(name), group.half_width(name), group.counts(name))
+            for name in scores
         },
         "by_task": {
             name: _numbers(
-                group.by_task_mean(name), group.by_task_std(name), group.counts(f"{name}@new")
+                *(group.by_task_mean(name), group.by_task_half_width(name)),
+                group.counts(f"{name}@new"),
             )
             for name in BY_TASK
         },
-        "kept": None if math.isnan(kept := group.cost("kept")) else kept,
         "paper": None if paper is None else rounded(paper.mean),
     }
 
 
-def _numbers(mean: Floats, std: Floats, counts: tuple[int, ...]) -> dict[str, Any]:
+#: Of how many cases a ratio is after each task and of how many images, by its name.
+Counted = dict[str, list[tuple[float, float] | None]]
+
+
+def _counted(group: Group, last: int) -> Counted:
+    """Return what a group's ratios are of where it varies, None where nobody knows.
+
+    After the last task all runs are asked, before it those whose summaries say so, or the first:
+    to read every prediction would take longer than all the rest.
+    """
+    found: Counted = {}
+    for score in varying_scores():
+        told = tuple(run for run in group.runs if score in run.told) or group.runs[:1]
+        asked = [group if j == last else replace(group, runs=told) for j in range(group.tasks)]
+        each = [cases(some, score, after) for after, some in enumerate(asked)]
+        found[score] = [_case(one) for one in each]
+    return found
+
+
+def _case(found: Cases | None) -> tuple[float, float] | None:
+    return (round(found.of), round(found.images)) if found is not None and found.known else None
+
+
+def _marks(groups: Sequence[Group], score: Offered, counted: Sequence[Counted]) -> list[list[int]]:
+    """Return the places of the best methods after each task, as the tables mark them."""
+    # Of one task's images the page has no marks: which task it is, readers choose.
+    if score.better == "one" or score.id.endswith("@k"):
+        return []
+    marks = []
+    for task in range(groups[0].tasks):
+        of = [one[score.id][task] if score.id in one else (1.0, 1.0) for one in counted]
+        out = [i for i, one in enumerate(of) if one is None or Cases(*one).few]
+        won = best(groups, average(score.id), task, lower=score.better == "low", without=out)
+        marks.append(sorted(won))
+    return marks
+
+
+def _numbers(mean: Floats, half: Floats, counts: tuple[int, ...]) -> dict[str, Any]:
     """Return a score after each task, (T,) each; of R_jk, (T, T), the lower triangle.
 
     ``half`` is half of the mean's 95 % interval, of so many runs that it tells something.
     """
-    errors = np.array([quantile(n - 1) / n**0.5 if n >= ENOUGH else np.nan for n in counts])
-    half = (std.T * errors).T  # a row is a moment: it has its own number of runs
+    enough = np.array(counts) >= ENOUGH
+    half = np.where(enough if half.ndim == 1 else enough[:, None], half, np.nan)
 
     def rows(values: Floats) -> list[Any]:
         if values.ndim == 1:
             return rounded(values)
         return [rounded(row[: after + 1]) for after, row in enumerate(values)]
 
-    return {"mean": rows(mean), "half": rows(half), "std": rows(std), "n": list(counts)}
+    return {"mean": rows(mean), "half": rows(half), "n": list(counts)}
 
 
 def _with_derived(run: Run, split: str) -> Run:

@@ -18,6 +18,7 @@ from polarbear.base.version import __version__
 from polarbear.report.options import Options, chosen_pair
 from polarbear.report.page.answers import answer_data
 from polarbear.report.page.data import score_data
+from polarbear.report.page.families import family_data
 from polarbear.report.page.trees import tree_data
 from polarbear.report.read.answers import comparable_runs
 from polarbear.report.read.groups import Runs
@@ -62,6 +63,7 @@ def page_data(runs: Runs, options: Options | None = None, *, images: bool = True
     return score_data(runs) | {
         "paper": options.paper,
         "pair": _pair(runs, options),
+        "families": family_data(runs, options),
         "trees": tree_data(runs),
         "answers": answer_data(runs, options, images=images),
     }

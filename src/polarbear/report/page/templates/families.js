@@ -1,23 +1,23 @@
 // How well each superclass's images are labelled, by every method.
 
 function drawFamilies() {
-  const methods = shownMethods().filter((method) => ANSWERS.methods[method]);
-  const value = (method, i) => ANSWERS.methods[method].families[state.after]?.[i] ?? null;
+  const { names, methods, runs, scores } = DATA.families;
+  const shown = [...methods.keys()].filter((i) => state.methods.has(methods[i]));
   const head = el("tr", {}, el("th", { scope: "col" }, "Superclass"),
-    ...methods.map((method) => el("th", { scope: "col" }, METHODS[method].name)));
-  const rows = ANSWERS.superclasses.map((place, i) => el("tr", {}, el("th", { scope: "row" }, ANSWERS.classes[place].name),
-    ...methods.map((method) => heatTd(value(method, i)))));
-  byId("families").replaceChildren(el("thead", {}, head), el("tbody", {}, ...rows));
+    ...shown.map((i) => el("th", { scope: "col" }, METHODS[methods[i]].name, el("br"), el("small", {}, plural(runs[i], "run")))));
+  byId("families").replaceChildren(el("thead", {}, head), el("tbody", {}, ...names.map((name, row) =>
+    el("tr", {}, el("th", { scope: "row" }, name), ...shown.map((i) => heatTd(scores[row][i]))))));
 }
 
-function heatTd(thousandths) {
-  if (thousandths === null) return el("td", { class: "soft" }, "–");
-  const share = thousandths / 1000;
-  return el("td", { style: `background:${heatColour(share)};color:${heatInk(share)}` }, fixed(share, 2));
+function heatTd(score) {
+  if (!isNumber(score)) return el("td", { class: "soft" }, "–");
+  return el("td", { style: `background:${heatColour(score)};color:${heatInk(score)}` }, fixed(score, 2));
 }
 
 function setUpFamilies() {
+  const { missing, after } = DATA.families;
+  if (missing) return byId("families-part").replaceChildren(notice(`There are no scores by superclass: ${missing}.`));
   byId("families-about").replaceChildren(
-    `pw-JS on the test images of each superclass, whatever labels they have; a dash until it arrives. ${ofOneOrder()}`);
-  view(["after", "methods"], drawFamilies);
+    `pw-JS on the test images of each superclass, with all their labels, after task ${after}; means over the runs that have kept their predictions.`);
+  return view(["methods"], drawFamilies);
 }

@@ -101,16 +101,12 @@ function setUpTheme() {
 function setUpAnswers() {
   if (!ANSWERS.missing) {
     setUpConfusion();
-    if (ANSWERS.superclasses.length) {
-      setUpRiver();
-      setUpFamilies();
-    } else {
-      for (const part of ["river", "families"]) byId(`${part}-part`).replaceChildren(notice("This benchmark has no superclasses."));
-    }
+    if (ANSWERS.superclasses.length) setUpRiver();
+    else byId("river-part").replaceChildren(notice("This benchmark has no superclasses."));
     setUpGallery();
     return;
   }
-  for (const part of ["families", "confusion", "river", "gallery"]) {
+  for (const part of ["confusion", "river", "gallery"]) {
     byId(`${part}-part`).replaceChildren(notice(`This part needs the predictions of a run and its data: ${ANSWERS.missing}.`));
   }
 }
@@ -138,6 +134,7 @@ view(["methods", "metric", "after"], drawResults);
 view(["methods", "metric", "onTask", "after"], drawByTask);
 view(["methods", "metric", "after"], drawQuestions);
 setUpLevels();
+setUpFamilies();
 setUpKept();
 setUpTrees();
 view(["left", "right", "after", "heatMetric"], drawHeat);

@@ -40,10 +40,12 @@ function scoreTip(there, metric) {
   return [el("b", {}, `${METRIC[metric].short} after task ${state.after}`), el("table", {}, ...rows)];
 }
 
-/** The best of the methods that are compared, in words. */
+/** The highest mean of the methods that are compared, in words; of single runs only where there are no others. */
 function leader(metric) {
-  const there = shownMethods().filter(compared).map((method) => [method, series(method, metric).mean[state.after]])
+  const every = shownMethods().filter((method) => compared(method) && !isOfFew(method, metric, state.after)).map((method) => [method, series(method, metric).mean[state.after]])
     .filter(([, value]) => isNumber(value));
+  const several = every.filter(([method]) => series(method, metric).n[state.after] > 2);
+  const there = several.length ? several : every;
   if (!there.length) return el("span", { class: "leader soft" }, "–");
   const [method, value] = there.reduce((a, b) => (badness(metric, b[1]) < badness(metric, a[1]) ? b : a));
   return el("span", { class: "leader" }, `${METHODS[method].name} `, el("b", {}, fixed(value, 2)));

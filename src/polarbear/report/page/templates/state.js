@@ -101,6 +101,15 @@ function spans(numbers) {
   return parts.map(([first, last]) => (first === last ? `${first}` : last === first + 1 ? `${first}, ${last}` : `${first}–${last}`)).join(", ") || "–";
 }
 
+/** What a ratio is of: cases and images; undefined where that is the same for all, null where nobody knows. */
+const casesOf = (method, metric, after) => METHODS[method].cases[metric]?.[after];
+
+/** Whether a ratio is of so few cases, or nobody knows of how many, that it cannot be the best. */
+function isOfFew(method, metric, after) {
+  const found = casesOf(method, metric, after);
+  return found === null || (found !== undefined && found[0] < DATA.few * found[1]);
+}
+
 /** Whether a method takes part in comparisons: bounds and oracles do not. */
 const compared = (method) => !METHODS[method].bound && !METHODS[method].oracle;
 /** The methods that are switched on, as the report lists them. */
@@ -112,7 +121,7 @@ function series(method, metric) {
   if (kind !== "k") return METHODS[method].scores[metric];
   const table = METHODS[method].by_task[name];
   const column = (rows) => rows.map((row) => (row.length > state.onTask ? row[state.onTask] : null));
-  return { mean: column(table.mean), half: column(table.half), std: column(table.std), n: table.n };
+  return { mean: column(table.mean), half: column(table.half), n: table.n };
 }
 
 function metricTitle(metric = state.metric) {

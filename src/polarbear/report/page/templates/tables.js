@@ -4,7 +4,7 @@ let sortedBy = null;
 
 function drawResults() {
   const chosen = sortedMethods();
-  const best = Object.fromEntries(DATA.headline.map((metric) => [metric, bestWithinNoise(metric, chosen, state.after)]));
+  const best = Object.fromEntries(DATA.headline.map((metric) => [metric, marked(metric, state.after)]));
   const head = el("tr", {}, el("th", { scope: "col" }, headButton("Method", null)), el("th", { scope: "col" }, "Runs"),
     ...DATA.headline.map((metric) => el("th", {
       scope: "col", class: metric === state.metric ? "chosen" : null,
@@ -12,10 +12,11 @@ function drawResults() {
     }, headButton(METRIC[metric].short, metric), el("small", { "aria-hidden": "true" }, { high: " ↑", low: " ↓", one: " →1" }[METRIC[metric].better]))));
   const rows = chosen.map((method) => el("tr", {},
     methodHead(method), el("td", { class: "runs" }, runsAfter(method), el("small", {}, ofWhat(method))),
-    ...DATA.headline.map((metric) => scoreCell(series(method, metric), state.after, {
+    ...DATA.headline.map((metric) => scoreCell(method, metric, state.after, {
       best: best[metric].has(method), chosen: metric === state.metric,
     }))));
   refill(byId("results"), el("thead", {}, head), el("tbody", {}, ...rows));
+  byId("rule").textContent = DATA.rules[Object.values(best).some((methods) => methods.size) ? 0 : 1];
 }
 
 function methodHead(method) {
@@ -53,20 +54,18 @@ function sortedMethods() {
   return chosen.sort((a, b) => rank(a) - rank(b));
 }
 
-/** The best method and those less than its standard deviation away; bounds are not compared. */
-function bestWithinNoise(metric, methods, after) {
-  const there = methods.filter(compared)
-    .map((method) => ({ method, course: series(method, metric) }))
-    .filter(({ course }) => isNumber(course.mean[after]))
-    .map(({ method, course }) => ({ method, bad: badness(metric, course.mean[after]), noise: course.std[after] ?? 0 }));
-  const best = there.reduce((a, b) => (a && a.bad <= b.bad ? a : b), null);
-  return new Set(there.filter(({ bad }) => bad === best.bad || bad - best.bad < best.noise).map(({ method }) => method));
-}
+/** The methods that the report's tables mark as the best, or as good as that. */
+const marked = (metric, after) => new Set(DATA.marks[metric]?.[after] ?? []);
 
-function scoreCell(course, after, { best = false, chosen = false }) {
-  const classes = [best && "best", chosen && "chosen"].filter(Boolean).join(" ");
+/** Mean and interval; a ratio says of how many cases it is, and is pale where they are few. */
+function scoreCell(method, metric, after, { best = false, chosen = false }) {
+  const course = series(method, metric), of = casesOf(method, metric, after);
+  const few = of && isOfFew(method, metric, after);
+  const classes = [best && "best", chosen && "chosen", few && "few"].filter(Boolean).join(" ");
   const spread = isNumber(course.half[after]) ? el("small", {}, `± ${number(course.half[after])}`) : null;
-  return el("td", { class: classes || null }, number(course.mean[after]), " ", spread);
+  const count = of && isNumber(course.mean[after]) ? el("small", {}, `of ${of[0].toLocaleString("en")}`) : null;
+  return el("td", { class: classes || null, title: few ? "A ratio of few cases: less than one for twenty images." : null },
+    number(course.mean[after]), " ", spread, " ", count);
 }
 
 function drawByTask() {
@@ -74,9 +73,9 @@ function drawByTask() {
   const head = el("tr", {}, el("th", { scope: "col" }, "After task"),
     ...chosen.map((method) => el("th", { scope: "col" }, METHODS[method].name, el("br"), el("small", {}, plural(METHODS[method].runs, "run")))));
   const rows = Array.from({ length: TASKS }, (_, task) => {
-    const best = bestWithinNoise(state.metric, chosen, task);
+    const best = marked(state.metric, task);
     return el("tr", { class: task === state.after ? "chosen" : null }, el("th", { scope: "row" }, String(task)),
-      ...chosen.map((method) => scoreCell(series(method, state.metric), task, { best: best.has(method) })));
+      ...chosen.map((method) => scoreCell(method, state.metric, task, { best: best.has(method) })));
   });
   byId("by-task").replaceChildren(el("caption", { class: "unseen" }, metricTitle()), el("thead", {}, head), el("tbody", {}, ...rows));
 }
