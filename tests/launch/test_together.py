@@ -14,6 +14,8 @@ from together import torchrun, train
 #: Low, for rounding alone changes what a high rate makes of it; neither number is even.
 HOW = {"learning_rate": 0.01, "epochs": 1, "tasks": 2, "batch_size": 33, "memory_per_class": 3}
 OWN = ("together:LossAlone", "together:StoresLogits")
+#: Methods beside the paper's that reckon with more than means over a step's images.
+MORE = ("er-ace", "gem", "si", "ss-il")
 
 
 def in_order(runs: list[dict[str, Any]], folder: Path) -> None:
@@ -35,7 +37,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     Of two more, each began what the other finished.
     """
     one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
-    methods, begun = (*METHODS, *OWN), tmp_path_factory.mktemp("begun")
+    methods, begun = (*METHODS, *MORE, *OWN), tmp_path_factory.mktemp("begun")
     halves = [wanted(begun / by, "together:LossAlone", stop=5) for by in ("one", "two")]
     assert not train(**halves[0])
     whole = [wanted(two, method) for method in methods]
@@ -51,7 +53,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize(
-    "name", [*METHODS, *(one.replace(":", "-") for one in OWN), "begun-by-one", "begun-by-two"]
+    "name",
+    [*METHODS, *MORE, *(one.replace(":", "-") for one in OWN), "begun-by-one", "begun-by-two"],
 )
 def test_two_processes_train_the_run_of_one(name: str, folders: tuple[Path, Path]) -> None:
     one, two = (RunFolder(folder / name) for folder in folders)

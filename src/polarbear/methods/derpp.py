@@ -49,7 +49,8 @@ class DERpp(BesideMethod):
         kept, known = (reference.stored[name][:half] for name in ("logits", "known"))
         # Classes that came after an image was stored have no logits to keep.
         now = self.model(reference.images[:half])[:, : kept.shape[1]]
-        apart = ((now - kept) ** 2 * known).sum() / known.sum().clamp(min=1)
+        number = self.world.sum(known.sum()).clamp(min=1)
+        apart = self.world.sum(((now - kept) ** 2 * known).sum()) / number
         recalled = cross_entropy(self.model(reference.images[-half:]), reference.targets[-half:])
         loss: Tensor = self.options.alpha * apart + self.options.beta * recalled
         return loss

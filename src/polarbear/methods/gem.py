@@ -47,9 +47,8 @@ class GEM(AGEM):
         parameters = [p for p in self.model.parameters() if p.requires_grad]
 
         def gradient(loss: Tensor) -> Tensor:
-            return flat(
-                torch.autograd.grad(loss, parameters, retain_graph=True, materialize_grads=True)
-            )
+            found = torch.autograd.grad(loss, parameters, retain_graph=True, materialize_grads=True)
+            return self.world.mean(flat(found))
 
         loss = self.loss(batch)
         own, logits = gradient(loss), self.model(reference.images)
@@ -65,7 +64,7 @@ class GEM(AGEM):
         logits, targets = logits[:, columns], memory.targets[:, columns]
         losses = binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
         mine = targets.amax(dim=1)  # 1 or 0, not an index: shapes stay the same
-        return (losses * mine).sum() / mine.sum().clamp(min=1)
+        return self.world.sum((losses * mine).sum()) / self.world.sum(mine.sum()).clamp(min=1)
 
 
 def nearest(own: Tensor, old: Tensor, margin: float) -> Tensor:

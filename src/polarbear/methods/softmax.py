@@ -47,7 +47,7 @@ class BesideMethod(SoftmaxMethod):
         """Leave the gradients of both losses; the first step of a run finds an empty memory."""
         loss = self.loss(batch)
         if reference is not None:
-            loss = loss + self.replay_loss(reference)
+            loss = loss + reference.weight * self.replay_loss(reference)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 

@@ -71,7 +71,8 @@ class SSIL(SoftmaxMethod):
         loss = (taught + recalled * len(reference.images)) / len(images)
         if before is not None:
             loss = loss + self.distilled(logits, before)
-        return loss
+        # A process counts by its part of both batches together, not of the task's alone.
+        return loss * (len(images) / (count + len(reference.images) / reference.weight))
 
     def distilled(self, logits: Tensor, before: Tensor) -> Tensor:
         """Return the sum of the earlier tasks' distillations, each among its own classes."""
