@@ -589,6 +589,8 @@ def test_memory_and_complete_labels_are_reckoned_with() -> None:
     shared = Workload.of(trainer_of("er", memory_total=100, tasks=3))
     assert shared.images[1] == own[1] + 17 * 6  # 100 images are 17 for each of 6 classes
     assert Workload.of(trainer_of("er", memory_per_class=10**6)).images[1] == own[0] + own[1]
+    first_alone = Workload.of(trainer_of("ncm", epochs=3, first_task_factor=1.0, tasks=3))
+    assert (first_alone.epochs, first_alone.total) == ((3, 0, 0), 3 * own[0])
 
 
 def test_the_pace_of_late_and_the_time_left() -> None:

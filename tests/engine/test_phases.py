@@ -53,6 +53,16 @@ class Refit(ER):
         return bce(self.model(batch.images), batch.targets) / 2
 
 
+class PhaseAlone(ER):
+    """ER whose later tasks have a phase of its own and no main one."""
+
+    def trains_in(self, task: int) -> bool:
+        return task == 0
+
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase("own", 1, 0.1, on="all"),) if self.context.task else ()
+
+
 class Witnessed(ER):
     """ER that keeps its network of every task and logs how far it has moved from the first."""
 
@@ -347,3 +357,17 @@ def test_the_hierarchy_is_not_in_the_context() -> None:
     trainer.begin_task()
     context = trainer.learner.method.context
     assert not any("hierarchy" in name for name in vars(context))
+
+
+def test_a_task_may_have_no_main_phase(tmp_path: Path) -> None:
+    settings = tiny(f"{__name__}:PhaseAlone", tasks=2)
+    more: dict[str, Any] = {"stream": shapes_stream(), "save_every": 0}
+    assert run(settings, tmp_path / "whole", **more)
+    lines = RunFolder(tmp_path / "whole").lines("epochs")
+    found = [(line["task"], line.get("phase", ""), line["epoch"]) for line in lines]
+    assert found == [*((0, "", epoch) for epoch in range(4)), (1, "own", 0)]
+    steps = len(shapes_stream()[0].train) // 32 * 4
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, tmp_path / "part", on_step=interrupt_at(steps + 12), **more)
+    assert resume(tmp_path / "part", **more)
+    assert outcome(tmp_path / "part") == outcome(tmp_path / "whole")
