@@ -5,7 +5,7 @@
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,21 +31,24 @@ from polarbear.methods.registry import name_of
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result import Result, usual_folder
 from polarbear.runs.sinks import Silent
-from polarbear.score.record import ScoreRecord
+from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings
 
 __all__ = [
     "Batch",
     "Candidates",
     "CheckError",
+    "EpochRecord",
     "Finding",
     "ImageTransform",
     "Jitter",
     "Method",
     "PadCrop",
     "Phase",
+    "Recorder",
     "ResizedCrop",
     "Result",
+    "ScoreRecord",
     "Settings",
     "TaskContext",
     "TrainedModel",
@@ -73,6 +76,7 @@ def run(
     threads: int | None = None,
     progress: bool = True,
     on_step: OnStep | None = None,
+    recorders: Sequence[Recorder] = (),
     save_every: float = 60.0,
     **changes: Any,
 ) -> Result:
@@ -81,7 +85,8 @@ def run(
     ``changes`` are settings on top of the preset's: ``epochs=4``, ``order=3``, ``seed=7``. The run
     is kept in ``folder``, as by ``polarbear run`` in ``runs/<benchmark>/<method>/order-N-seed-S``;
     a run that is there already is never overwritten. ``stream`` replaces the benchmark's own data,
-    which are in ``root``. Ctrl-C stops a run so that :func:`resume` can go on with it.
+    which are in ``root``; ``recorders`` are told what is measured. Ctrl-C stops a run so that
+    :func:`resume` can go on with it.
     """
     name = method if isinstance(method, str) else name_of(method)
     settings = settings_for(name, benchmark, preset, **changes)
@@ -89,7 +94,7 @@ def run(
     with ExitStack() as stack:
         count = threads or usual_threads(settings) or torch.get_num_threads()
         stack.enter_context(with_threads(count))
-        watching = stack.enter_context(_watching(progress, on_step))
+        watching = stack.enter_context(_watching(progress, on_step, recorders))
         runner.run(settings, path, stream=stream, root=root, save_every=save_every, **watching)
     return Result(RunFolder.open(path))
 
@@ -102,6 +107,7 @@ def resume(
     root: str | Path | None = None,
     progress: bool = True,
     on_step: OnStep | None = None,
+    recorders: Sequence[Recorder] = (),
     save_every: float = 60.0,
 ) -> Result:
     """Go on with a run where it was stopped, and return what it found.
@@ -111,23 +117,25 @@ def resume(
     """
     if method is not None:
         name_of(method)
-    with _watching(progress, on_step) as watching:
+    with _watching(progress, on_step, recorders) as watching:
         runner.resume(folder, stream=stream, root=root, save_every=save_every, **watching)
     return Result(RunFolder.open(folder))
 
 
 @contextmanager
-def _watching(progress: bool, on_step: OnStep | None) -> Iterator[dict[str, Any]]:
+def _watching(
+    progress: bool, on_step: OnStep | None, recorders: Sequence[Recorder]
+) -> Iterator[dict[str, Any]]:
     """Return what a run is told to show itself; without rich, it is logged task by task."""
     if not progress or not the_world().is_first:
-        yield {"on_step": on_step}
+        yield {"on_step": on_step, "recorders": tuple(recorders)}
         return
     try:
         from polarbear.cli.shared.live import watch
     except ModuleNotFoundError as error:
         if error.name != "rich":
             raise
-        yield {"on_step": on_step, "recorders": (_TaskLog(),)}
+        yield {"on_step": on_step, "recorders": (_TaskLog(), *recorders)}
         return
     with watch() as display:
 
@@ -136,8 +144,7 @@ def _watching(progress: bool, on_step: OnStep | None) -> Iterator[dict[str, Any]
             if on_step:
                 on_step(trainer, progress)
 
-        recorders: tuple[Recorder, ...] = (display,)
-        yield {"on_step": both, "recorders": recorders}
+        yield {"on_step": both, "recorders": (display, *recorders)}
 
 
 class _TaskLog(Silent):

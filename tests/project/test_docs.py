@@ -67,7 +67,7 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    for name in ("own_method", "own_images", "own_networks", "prompts"):
+    for name in ("own_method", "own_images", "own_networks", "own_recorder", "prompts"):
         sys.modules.pop(name, None)
 
 

@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from polarbear.base.errors import PolarbearError, install_line
 from polarbear.launch.runner import run
 from polarbear.runs.folder import RunFolder
-from polarbear.runs.sinks import MLflowSink, TensorBoardSink
+from polarbear.runs.sinks import MLflowSink, TensorBoardSink, WandbSink
 from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings
 
@@ -176,6 +176,7 @@ def test_a_wrong_address_is_refused_at_once() -> None:
     [
         ("tensorboard", lambda: TensorBoardSink("folder", SETTINGS)),
         ("mlflow", lambda: MLflowSink("http://localhost:1", SETTINGS)),
+        ("wandb", lambda: WandbSink("project", SETTINGS)),
     ],
 )
 def test_a_missing_package_names_the_extra(

@@ -43,7 +43,12 @@ class DivergedError(PolarbearError):
 
 
 class Recorder(Protocol):
-    """Receives what a run measures: the run folder, TensorBoard, a progress display."""
+    """Receives what a run measures: the run folder, TensorBoard, a progress display.
+
+    One of your own may inherit from this and define what it cares for. It is called by the process
+    that trains, which waits meanwhile, and after the run folder was written; what it raises ends
+    the run. A resumed run tells everything since its last checkpoint again.
+    """
 
     def epoch(self, record: EpochRecord) -> None:
         """Take the record of an epoch."""

@@ -1,4 +1,4 @@
-"""Where a run's measurements can go beside its folder: TensorBoard and MLflow.
+"""Where a run's measurements can go beside its folder: TensorBoard, MLflow, Weights & Biases.
 
 A sink is a recorder and a context: leaving it closes what it opened. The run folder has all that
 a sink gets, so a server that falls silent costs the charts and never the run.
@@ -7,6 +7,7 @@ a sink gets, so a server that falls silent costs the charts and never the run.
 import json
 import logging
 import math
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -22,6 +23,13 @@ from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings
 
 log = logging.getLogger("polarbear")
+
+
+#: What charts of W&B have along their lower side, by how their names begin.
+AXES = {
+    "epochs": ("epoch", "own"),
+    "tasks": ("test", "test-by-task", "post_valid", "post_valid-by-task"),
+}
 
 
 class Silent:
@@ -97,7 +105,46 @@ class TensorBoardSink(Charts):
         return writer
 
 
-class MLflowSink(Charts):
+class Remote(Charts):
+    """Hands numbers to a service that may fail: then the run goes on without it, and says so once.
+
+    ``note``, in the run folder, says which of the service's runs a resumed run goes on with.
+    """
+
+    service: str
+    note: Path | None
+    silent: bool = False
+    _failures: tuple[type[Exception], ...]
+
+    def _try(self, send: Callable[[], object]) -> None:
+        if self.silent:
+            return
+        try:
+            send()
+        except self._failures as error:
+            self.silent = True
+            log.warning("%s does not answer; the run goes on without it: %s", self.service, error)
+
+    def _noted(self, **at: str) -> str | None:
+        """Return the run that was begun at this place earlier."""
+        if not (self.note and self.note.is_file()):
+            return None
+        begun = json.loads(self.note.read_text(encoding="utf-8"))
+        return (
+            str(begun["run"]) if all(begun[name] == value for name, value in at.items()) else None
+        )
+
+    def _take_note(self, **at: str) -> None:
+        if self.note:
+            write_json(self.note, at)
+
+    @property
+    def _name(self) -> str:
+        asked = self.settings
+        return f"{asked.method}, order {asked.order}, seed {asked.seed}"
+
+
+class MLflowSink(Remote):
     """Sends a run to an MLflow tracking server: settings as parameters, scores as metrics.
 
     ``experiment`` is the benchmark's name by default. With ``folder``, the run folder, a run is
@@ -117,7 +164,7 @@ class MLflowSink(Charts):
             from mlflow.tracking import MlflowClient
         except ImportError as error:
             raise _missing("MLflow", "mlflow") from error
-        self.uri, self.settings, self.silent = uri, settings, False
+        self.service, self.uri, self.settings = "MLflow", uri, settings
         self.note = None if folder is None else Path(folder) / "mlflow.json"
         self._failures = (MlflowException, OSError)
         try:
@@ -147,32 +194,87 @@ class MLflowSink(Charts):
         metrics = [Metric(name, value, now, step) for name, value in values]
         self._try(lambda: self._client.log_batch(self._run, metrics=metrics))
 
-    def _try(self, send: Callable[[], object]) -> None:
-        if self.silent:
-            return
-        try:
-            send()
-        except self._failures as error:
-            self.silent = True
-            log.warning("MLflow does not answer; the run goes on without it: %s", error)
-
     @cached_property
     def _run(self) -> str:
         """The identity of the MLflow run: the one begun earlier, else a new one."""
-        if self.note and self.note.is_file():
-            begun = json.loads(self.note.read_text(encoding="utf-8"))
-            if begun["uri"] == self.uri:
-                self._client.update_run(begun["run"], status="RUNNING")
-                return str(begun["run"])
+        if (begun := self._noted(uri=self.uri)) is not None:
+            self._client.update_run(begun, status="RUNNING")
+            return begun
         from mlflow.entities import Param
 
-        asked = self.settings
-        name = f"{asked.method}, order {asked.order}, seed {asked.seed}"
-        run = str(self._client.create_run(self._experiment, run_name=name).info.run_id)
-        params = [Param(name, str(value)) for name, value in asked.to_dict().items()]
+        run = str(self._client.create_run(self._experiment, run_name=self._name).info.run_id)
+        params = [Param(name, str(value)) for name, value in self.settings.to_dict().items()]
         self._client.log_batch(run, params=params)
-        if self.note:
-            write_json(self.note, {"uri": self.uri, "run": run})
+        self._take_note(uri=self.uri, run=run)
+        return run
+
+
+class WandbSink(Remote):
+    """Sends a run to a project of Weights & Biases: settings as config, scores as charts.
+
+    Charts named ``epoch/…`` and ``own/…`` count ``epochs`` through all tasks, the others ``tasks``.
+    With ``folder``, the run folder, its files lie in ``wandb/`` there, and a run is resumed in the
+    W&B run it began: ``wandb.json`` says which. With ``WANDB_MODE=offline`` nothing is sent, and
+    `wandb sync` does so later.
+    """
+
+    def __init__(self, project: str, settings: Settings, folder: str | Path | None = None) -> None:
+        """Log in, unless offline; a service that cannot be used is an error."""
+        try:
+            import wandb
+        except ImportError as error:
+            raise _missing("Weights & Biases", "wandb") from error
+        self.service, self.project, self.settings = "Weights & Biases", project, settings
+        self.folder = None if folder is None else Path(folder)
+        self.note = None if self.folder is None else self.folder / "wandb.json"
+        self._wandb, self._failures = wandb, (wandb.Error, OSError)
+        self._offline = os.environ.get("WANDB_MODE") in ("offline", "disabled")
+        try:
+            if not self._offline:
+                wandb.login()
+        except self._failures as error:
+            raise PolarbearError(
+                f"Weights & Biases cannot be used ({error}): log in with `wandb login`, or set the "
+                "environment variable WANDB_MODE=offline, and nothing is sent"
+            ) from error
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Tell whether the run came to its end, and wait until all is sent."""
+        if "_run" in vars(self):
+            self._try(lambda: self._run.finish(exit_code=0 if kind is None else 1))
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Draw an epoch's numbers over the epochs of all tasks."""
+        self._axis = "epochs"
+        super().epoch(record)
+
+    def scores(self, record: ScoreRecord) -> None:
+        """Draw the scores after a task over the tasks."""
+        self._axis = "tasks"
+        super().scores(record)
+
+    def _send(self, values: Iterator[tuple[str, float]], step: int) -> None:
+        self._try(lambda: self._run.log({self._axis: step, **dict(values)}))
+
+    @cached_property
+    def _run(self) -> Any:
+        """The W&B run: the one begun earlier, else a new one."""
+        begun = self._noted(project=self.project)
+        run = self._wandb.init(
+            project=self.project,
+            name=self._name,
+            config=self.settings.to_dict(),
+            dir=self.folder,
+            id=begun,
+            resume="allow" if begun and not self._offline else None,
+            reinit="create_new",  # several runs train in one process
+            settings=self._wandb.Settings(console="off", silent=True),
+        )
+        for axis, charts in AXES.items():
+            run.define_metric(axis, hidden=True)
+            for chart in charts:
+                run.define_metric(f"{chart}/*", step_metric=axis)
+        self._take_note(project=self.project, run=run.id)
         return run
 
 

@@ -1,7 +1,7 @@
 """What ``polarbear run`` and ``polarbear resume`` share: a run, and how it is trained."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
 
+from polarbear.base.dotted import find_dotted
 from polarbear.base.errors import PolarbearError, install_line
 from polarbear.base.interrupt import STOPPED
 from polarbear.cli.shared.console import console
@@ -31,6 +32,13 @@ class How:
     root: Root = None
     tensorboard: Annotated[bool, flag("Write TensorBoard's files into the run folder too.")] = False
     mlflow: Annotated[str | None, flag("Send scores to this MLflow server too.", "URI")] = None
+    wandb: Annotated[
+        str | None, flag("Send scores to this Weights & Biases project too.", "PROJECT")
+    ] = None
+    recorder: Annotated[
+        str | None,
+        flag("Tell a recorder of your own too, made with folder and settings.", "PATH:CLASS"),
+    ] = None
     save_every: Annotated[
         float, flag("A checkpoint that often, and after each task.", "SECONDS")
     ] = 60.0
@@ -44,12 +52,16 @@ class How:
         self, folder: Path, settings: Settings
     ) -> Iterator["AbstractContextManager[Recorder]"]:
         """Return the sinks that were asked for, each to be entered."""
-        from polarbear.runs.sinks import MLflowSink, TensorBoardSink
+        from polarbear.runs.sinks import MLflowSink, TensorBoardSink, WandbSink
 
         if self.tensorboard:
             yield TensorBoardSink(folder / "tensorboard", settings)
         if self.mlflow:
             yield MLflowSink(self.mlflow, settings, folder=folder)
+        if self.wandb:
+            yield WandbSink(self.wandb, settings, folder=folder)
+        if self.recorder:
+            yield own_recorder(self.recorder, folder, settings)
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,17 @@ class Wanted:
         screen.print(Text(self.settings.method, "bold") + Text(title, "none"))
         print_outcome(screen, RunFolder.open(self.folder))
         screen.print(f"\nThe run is in {self.folder}", soft_wrap=True)
+
+
+def own_recorder(path: str, folder: Path, settings: Settings) -> "AbstractContextManager[Recorder]":
+    """Make a recorder by its dotted path; one that is no context is left as it is at the end."""
+    made = find_dotted(path, "Class")(folder, settings)
+    absent = [name for name in ("epoch", "scores", "answers") if not hasattr(made, name)]
+    if absent:
+        raise PolarbearError(
+            f"{path} has no {' and no '.join(absent)}: let it inherit from polarbear.learn.Recorder"
+        )
+    return made if hasattr(made, "__exit__") else nullcontext(made)
 
 
 def engine() -> ModuleType:
