@@ -58,8 +58,8 @@ def apart(
 ) -> list[float]:
     """Return places for things of these heights near those wanted, none over another, in limits.
 
-    >>> apart([0.5, 0.5, 0.9], [0.2, 0.2, 0.2], 0, 1)
-    [0.4, 0.6000000000000001, 0.9]
+    >>> apart([0.5, 0.5, 0.875], [0.25, 0.25, 0.25], 0, 1)
+    [0.375, 0.625, 0.875]
     """
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     # Blocks of things that touch: each has the sum of its heights and stands where its things
