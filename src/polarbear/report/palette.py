@@ -58,6 +58,7 @@ LISTED: Mapping[str, tuple[str, str]] = {
     "si": ("pink", "P"),
     "mas": ("sky", "D"),
     "mtkd": ("wine", "^"),
+    "replay": ("vermilion", "^"),
 }
 BOUNDS: Mapping[str, str] = {"joint": "D", "incremental-joint": "s", "er-infinite": "^"}
 

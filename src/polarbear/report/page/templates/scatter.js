@@ -20,7 +20,7 @@ function drawLevels() {
 
 function scatter(wanted, points, { across, up, names, corners = [], written = fixedMark }) {
   const width = Math.max(Math.min(wanted, 760), 240), height = Math.min(440, Math.max(300, width * 0.6));
-  const left = 52, right = 18, top = 12, bottom = 44;
+  const left = 52, right = 28, top = 12, bottom = 44;
   const share = (value, marks) => (Math.min(Math.max(value, marks[0]), marks.at(-1)) - marks[0]) / (marks.at(-1) - marks[0]);
   const x = (value) => left + share(value, across) * (width - left - right);
   const y = (value) => height - bottom - share(value, up) * (height - top - bottom);
