@@ -25,7 +25,7 @@ nb_execution_mode = "off"
 exclude_patterns = ["_build", "figures/*.md"]
 
 # Adapters are documented without the libraries they are for.
-autodoc_mock_imports = ["avalanche", "continuum", "grain", "torchmetrics"]
+autodoc_mock_imports = ["avalanche", "continuum", "grain", "torchmetrics", "transformers"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "mixed"
