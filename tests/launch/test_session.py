@@ -446,7 +446,9 @@ def stop_at(step: int, number: int = signal.SIGTERM) -> Any:
     return on_step
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
+)
 def test_a_signal_stops_at_the_next_step_with_a_checkpoint(
     tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:

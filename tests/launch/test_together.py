@@ -82,6 +82,7 @@ def test_a_killed_process_ends_the_others_and_all_go_on(tmp_path: Path) -> None:
         code, said = torchrun(2, *run, options=["--max-restarts=1"])
         assert code == 0, said
         assert said.count("The run is in") == 1  # the first process speaks, and no other
+        assert "on cpu, 1 thread, fp32, by 2 processes together, in" in said
     unbroken, killed = (RunFolder(tmp_path / name) for name in ("unbroken", "killed"))
     assert "has ended, and its own message says why" in said
     for name in ("scores.jsonl", "predictions/after_1.npz"):

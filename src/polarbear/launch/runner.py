@@ -67,8 +67,8 @@ def run(
     """Train by these settings into a new folder; True when it came to its end.
 
     ``stream`` replaces the benchmark's own data. The run stops early, and can be resumed, on
-    SIGTERM, SIGHUP or SIGINT; a checkpoint is written then, after every task, and every
-    ``save_every`` seconds.
+    SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 or SIGINT; a checkpoint is written then, after every task,
+    and every ``save_every`` seconds.
     """
     prepared = begin(settings, folder, stream=stream, root=root)
     return _go(prepared, recorders, on_step, save_every)

@@ -20,10 +20,10 @@ class Stop:
 
 @contextmanager
 def stop_on_signal() -> Iterator[Stop]:
-    """Take SIGTERM, SIGHUP and the first Ctrl-C as wishes to stop; in the main thread alone.
+    """Take the first Ctrl-C and signals of schedulers as wishes to stop; in the main thread alone.
 
-    A second Ctrl-C is left to whoever cared for it before. Where SIGHUP is ignored, as nohup has
-    it, it stays so.
+    These are SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, as far as the system has them and nobody ignores
+    them: nohup does so with SIGHUP. A second Ctrl-C is left to whoever cared for it before.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
@@ -35,8 +35,10 @@ def stop_on_signal() -> Iterator[Stop]:
         signal.signal(signal.SIGINT, second)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        before[signal.SIGHUP] = signal.getsignal(signal.SIGHUP)
+    for name in ("SIGHUP", "SIGUSR1", "SIGUSR2"):
+        number = getattr(signal, name, None)
+        if number is not None and (handler := signal.getsignal(number)) != signal.SIG_IGN:
+            before[number] = handler
     ctrl_c = before[signal.SIGINT]
     second = ctrl_c if callable(ctrl_c) else signal.default_int_handler
     for number in before:

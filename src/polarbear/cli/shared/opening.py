@@ -23,7 +23,9 @@ def opening(trainer: "Trainer", folder: Path) -> tuple[str, str]:
     settings = trainer.settings
     what = f"{readable(settings.method)} on {settings.benchmark}, order {settings.order}"
     which = f"seed {settings.seed}, {counted(trainer.tasks, 'task')}"
-    where = f"on {_place(trainer.learner.machine)}, in {folder}"
+    count = trainer.learner.world.size
+    together = f", by {count} processes together" if count > 1 else ""
+    where = f"on {_place(trainer.learner.machine)}{together}, in {folder}"
     kept = "memory_per_class" if settings.memory_total is None else "memory_total"
     names = ESSENTIAL if trainer.learner.method.replay == "none" else (*ESSENTIAL, kept)
     told = ", ".join(in_words(name, getattr(settings, name)) for name in names)
