@@ -1,0 +1,208 @@
+"""Writes the tables of docs/methods/index.md, from the methods' classes and from results/.
+
+python bench/methods_page.py; a test compares the page with what this would write.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+from torch import Tensor
+
+from polarbear.engine.contract.batch import Batch, TaskContext
+from polarbear.engine.contract.method import Method, frozen_copy
+from polarbear.engine.nets.heads import build_head
+from polarbear.engine.nets.model import Model
+from polarbear.engine.nets.networks import build_backbone
+from polarbear.methods.catalogue import METHODS
+from polarbear.methods.presets import settings_for
+from polarbear.methods.registry import resolve
+from polarbear.named.registry import nominal_stream
+from polarbear.report.read.paper import paper_results
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "methods" / "index.md"
+BEGIN, END = "<!-- made by bench/methods_page.py -->", "<!-- until here -->"
+BENCHMARK, WIDTH, CLASSES, IMAGE_BYTES = "iirc-cifar", 64, 115, 32 * 32 * 3
+DASH = "–"
+
+
+def tables() -> str:
+    """Return the page's tables, in Markdown."""
+    what = ["method", "images kept", "networks kept", "MB in all", "told", "million images passed"]
+    result = ["method", "after the last task", "over all tasks", "orders", "reproduction"]
+    return "\n\n".join(
+        [
+            table(["method", "in one line"], [[linked(n), METHODS[n].summary] for n in METHODS]),
+            "## What each keeps, is told and costs",
+            "After the last task of IIRC-CIFAR, with a ResNet-32 and the settings of the preset "
+            "`paper`. *MB in all* are stored images (3,072 bytes each), networks and the method's "
+            "own tensors, as a checkpoint holds them; the network itself and, while a task is "
+            "learnt, the previous one are not counted. *Told* is what its own lines ask for: task "
+            "borders to know which classes are new, or all labels, which no learner has. *Passed* "
+            "are images in training, forward and backward, in the main phases: of a task, of "
+            "memory, and beside a step.",
+            table(what, [[linked(name), *costs(name)] for name in METHODS]),
+            "## Results on IIRC-CIFAR",
+            "Mean R_j (standard deviation over class orders) of the runs in `results/`, and what "
+            "the page of each method says of the paper's figures.",
+            table(result, [[linked(name), *results(name)] for name in METHODS]),
+        ]
+    )
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown; all but the first column of a row may be numbers."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def linked(name: str) -> str:
+    """Return a method's title, with a link to its page."""
+    return f"[{METHODS[name].title}]({name}.md)"
+
+
+def costs(name: str) -> list[str]:
+    """Return images and networks kept, their bytes, what is told, and images passed in training."""
+    method, settings = resolve(name), settings_for(name, BENCHMARK)
+    stream = nominal_stream(BENCHMARK)
+    sizes = [CLASSES] if method.joint else [len(task.classes) for task in stream]
+    images = [len(task.train) for task in stream]
+    everything = method.complete or method.keep_everything
+    per_class = settings.memory_per_class if method.replay != "none" else 0
+    stored = sum(images) if everything else per_class * CLASSES
+    if method.complete:
+        images = [len(stream.train(after=task)) for task in range(len(stream))]
+        images = images[-1:] if method.joint else images
+        stored = images[-1]
+    networks, own = kept(method, tasks=len(sizes))
+    megabytes = (stored * IMAGE_BYTES + own) / 1e6
+    said = "all" if everything else f"{per_class} per class" if per_class else DASH
+    passed = sum(passes(method, settings, sizes, images))
+    return [said, str(networks or DASH), f"{megabytes:.1f}", told(method), f"{passed / 1e6:.1f}"]
+
+
+def passes(method: type[Method], settings, sizes: list[int], images: list[int]) -> Iterator[int]:
+    """Yields how many images the main phase of each task passes forward and backward."""
+    instance = method(new_model(method))
+    before = [0, *accumulate(images)] if method.keep_everything else None
+    for task, (seen, fresh) in enumerate(zip(accumulate(sizes), images, strict=True)):
+        memory = settings.memory_per_class * (seen - sizes[task])
+        if method.replay == "none":
+            memory = 0
+        if before is not None:
+            memory = before[task]
+        count = fresh + (memory if method.replay == "mixed" else 0)
+        if method.trains_on == "balanced":
+            count = settings.memory_per_class * seen
+        beside = 0
+        if method.replay == "reference" and memory:
+            size = settings.batch_size
+            beside = -(-count // size) * (instance.reference_batch_size or size)
+        yield settings.epochs_of(task) * (count + beside) * instance.trains_in(task)
+
+
+def told(method: type[Method]) -> str:
+    """Return what a method's own lines ask for beyond images with the labels they came with."""
+    if method.oracle:
+        return "the hierarchy"
+    if method.complete:
+        return "all labels"
+    own = [vars(one) for one in method.__mro__ if one not in Method.__mro__]
+    functions = {name: what for names in own for name, what in names.items() if callable(what)}
+    borders = {"begin_task", "end_task", "phases", "trains_in"} & functions.keys()
+    looks = any("context" in f.__code__.co_names for f in functions.values() if is_function(f))
+    return "task borders" if borders or looks or method.wants_teacher else DASH
+
+
+def is_function(value: object) -> bool:
+    """Whether a value has lines of its own."""
+    return hasattr(value, "__code__")
+
+
+def kept(method: type[Method], tasks: int) -> tuple[int, int]:
+    """Return how many networks a method keeps after all tasks, and its bytes with its tensors.
+
+    Found by leading it through three tasks without training; one network of every task counts as
+    one of all of them.
+    """
+    learner, old = method(new_model(method)), 0
+    sizes = [CLASSES] if method.joint else [10, 5, 100]
+    for task, size in enumerate(sizes):
+        learner.teacher = frozen_copy(learner.model) if method.wants_teacher and task else None
+        learner.model.head.grow(old + size)
+        learner.context = place(task, old, old + size)
+        learner.begin_task(learner.context)
+        learner.end_task()
+        old += size
+    count = len(learner.networks)
+    networks = tasks if count == len(sizes) > 1 else count
+    size = sum(t.numel() * t.element_size() for t in learner.model.state_dict().values())
+    own = sum(t.numel() * t.element_size() for t in learner.state().values())
+    return networks, networks * size + own
+
+
+def new_model(method: type[Method]) -> Model:
+    """Return a ResNet-32 with a method's head."""
+    return Model(build_backbone("resnet32", 0), build_head(method.head, WIDTH, CLASSES, 0))
+
+
+def place(task: int, old: int, seen: int) -> TaskContext:
+    """Return a place in a stream, where two small images of every class can be looked up."""
+    images = torch.randn((2, 3, 8, 8), generator=torch.Generator().manual_seed(task))
+    targets = torch.zeros(2, seen)
+    targets[:, old] = 1
+    batch = Batch(images, targets, torch.zeros(2, dtype=torch.bool), torch.arange(2))
+
+    def look_up(column: int, limit: int | None = None) -> Tensor:
+        return images[:limit]
+
+    return TaskContext(
+        *(task, old, seen, tuple(f"class {c}" for c in range(seen))),
+        settings=settings_for("er", BENCHMARK),
+        class_counts=torch.ones(seen),
+        epoch=torch.tensor(0),
+        step=torch.tensor(0),
+        class_images=look_up,
+        stored_images=look_up,
+        batches=lambda which: iter([batch]),
+        rows_in_all=2,
+    )
+
+
+def results(name: str) -> list[str]:
+    """Return R_j after the last task and over all tasks, the orders, and what the page says."""
+    files = sorted((ROOT / "results" / BENCHMARK / name).glob("order-*.json"))
+    runs = [json.loads(file.read_text(encoding="utf-8"))["r"] for file in files]
+    numbers = [shown([run[-1] for run in runs]), shown([mean(run) for run in runs])]
+    return [*numbers, str(len(runs) or DASH), verdict(name)]
+
+
+def shown(scores: list[float]) -> str:
+    """Return a mean, with its standard deviation where there are several."""
+    if not scores:
+        return DASH
+    return f"{mean(scores):.3f}" + (f" ({stdev(scores):.3f})" if len(scores) > 1 else "")
+
+
+def verdict(name: str) -> str:
+    """Return the sentence in bold with which a page's result begins, where the paper has one."""
+    if name not in paper_results(BENCHMARK):
+        return "not in the paper's tables"
+    page = (PAGE.parent / f"{name}.md").read_text(encoding="utf-8")
+    found = re.search(r"^## Result\n\n\*\*(.+?)\.?\*\*", page, re.M)
+    return found[1] if found else DASH
+
+
+def written(page: str) -> str:
+    """Return a page with its tables as they should be."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
