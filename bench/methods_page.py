@@ -5,7 +5,7 @@ python bench/methods_page.py; a test compares the page with what this would writ
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
 from statistics import mean, stdev
@@ -40,12 +40,12 @@ def tables() -> str:
             table(["method", "in one line"], [[linked(n), METHODS[n].summary] for n in METHODS]),
             "## What each keeps, is told and costs",
             "After the last task of IIRC-CIFAR, with a ResNet-32 and the settings of the preset "
-            "`paper`. *MB in all* are stored images (3,072 bytes each), networks and the method's "
-            "own tensors, as a checkpoint holds them; the network itself and, while a task is "
-            "learnt, the previous one are not counted. *Told* is what its own lines ask for: task "
-            "borders to know which classes are new, or all labels, which no learner has. *Passed* "
-            "are images in training, forward and backward, in the main phases: of a task, of "
-            "memory, and beside a step.",
+            "`paper`. *MB in all* are stored images (3,072 bytes each), what is stored with "
+            "them, networks and the method's own tensors, as a checkpoint holds them; the "
+            "network itself and, while a task is learnt, the previous one are not counted. "
+            "*Told* is what its own lines ask for: task borders to know which classes are new, "
+            "or all labels, which no learner has. *Passed* are images in training, forward and "
+            "backward, in the main phases: of a task, of memory, and beside a step.",
             table(what, [[linked(name), *costs(name)] for name in METHODS]),
             "## Results on IIRC-CIFAR",
             "Mean R_j (standard deviation over class orders) of the runs in `results/`, and what "
@@ -79,8 +79,8 @@ def costs(name: str) -> list[str]:
         images = [len(stream.train(after=task)) for task in range(len(stream))]
         images = images[-1:] if method.joint else images
         stored = images[-1]
-    networks, own = kept(method, tasks=len(sizes))
-    megabytes = (stored * IMAGE_BYTES + own) / 1e6
+    networks, own, beside = kept(method, tasks=len(sizes))
+    megabytes = (stored * (IMAGE_BYTES + beside) + own) / 1e6
     said = "all" if everything else f"{per_class} per class" if per_class else DASH
     passed = sum(passes(method, settings, sizes, images))
     return [said, str(networks or DASH), f"{megabytes:.1f}", told(method), f"{passed / 1e6:.1f}"]
@@ -124,8 +124,9 @@ def is_function(value: object) -> bool:
     return hasattr(value, "__code__")
 
 
-def kept(method: type[Method], tasks: int) -> tuple[int, int]:
-    """Return how many networks a method keeps after all tasks, and its bytes with its tensors.
+def kept(method: type[Method], tasks: int) -> tuple[int, int, int]:
+    """Return a method's networks after all tasks, its bytes of these and of its tensors, and those
+    that it stores with an image.
 
     Found by leading it through three tasks without training; one network of every task counts as
     one of all of them.
@@ -141,9 +142,15 @@ def kept(method: type[Method], tasks: int) -> tuple[int, int]:
         old += size
     count = len(learner.networks)
     networks = tasks if count == len(sizes) > 1 else count
-    size = sum(t.numel() * t.element_size() for t in learner.model.state_dict().values())
-    own = sum(t.numel() * t.element_size() for t in learner.state().values())
-    return networks, networks * size + own
+    (example,) = learner.context.batches("task")
+    beside = bytes_of(learner.store(example.images, example.targets)) // len(example.images)
+    own = networks * bytes_of(learner.model.state_dict()) + bytes_of(learner.state())
+    return networks, own, beside
+
+
+def bytes_of(tensors: Mapping[str, Tensor]) -> int:
+    """Return how many bytes tensors have."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def new_model(method: type[Method]) -> Model:
