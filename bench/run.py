@@ -27,7 +27,7 @@ from polarbear.engine.task.learner import Learner
 from polarbear.engine.trainer import Trainer
 from polarbear.launch import runner as session
 from polarbear.launch.fleet import Job, Outcome, run_fleet
-from polarbear.launch.prepare import Prepared, begin, reopen
+from polarbear.launch.left_to_do import prepare_rest
 from polarbear.methods.presets import settings_for
 from polarbear.named.registry import load
 from polarbear.runs.folder import RunFolder
@@ -79,13 +79,7 @@ def job(name: str, order: int, args: argparse.Namespace) -> Job:
 
 def job_into(folder: Path, settings: Settings, root: str | Path) -> Job:
     """Return a run that begins in a folder, or resumes there."""
-
-    def prepare(shared: Any) -> Prepared:
-        if (folder / "manifest.json").exists():
-            return reopen(folder, root=root, shared=shared)
-        return begin(settings, folder, root=root, shared=shared)
-
-    return Job(str(folder), prepare)
+    return Job(str(folder), lambda shared: prepare_rest(settings, folder, root=root, shared=shared))
 
 
 def report_run(name: str, outcome: Outcome, args: argparse.Namespace, pool: Executor) -> None:

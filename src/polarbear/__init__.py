@@ -6,9 +6,9 @@ reports in :mod:`polarbear.report`, other libraries in :mod:`polarbear.adapters`
 
 # ruff: noqa: E402
 
-from polarbear.base.interrupt import leave_on_ctrl_c
+from polarbear.base.interrupt import leave_when_asked
 
-leave_on_ctrl_c()  # before all that takes its time to import
+leave_when_asked()  # before all that takes its time to import
 
 from polarbear.base.errors import (
     DataError,

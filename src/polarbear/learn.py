@@ -25,6 +25,7 @@ from polarbear.launch.check.learner import CheckError, Finding, check_learner
 from polarbear.launch.prepare import threads as with_threads
 from polarbear.launch.prepare import usual_threads
 from polarbear.launch.runner import OnStep
+from polarbear.launch.stop import StopWish
 from polarbear.launch.trained import TrainedModel, load_model
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import name_of
@@ -60,6 +61,7 @@ __all__ = [
     "run",
     "settings_for",
     "teacher_targets",
+    "train",
 ]
 
 log = logging.getLogger("polarbear")
@@ -119,6 +121,37 @@ def resume(
         name_of(method)
     with _watching(progress, on_step, recorders) as watching:
         runner.resume(folder, stream=stream, root=root, save_every=save_every, **watching)
+    return Result(RunFolder.open(folder))
+
+
+def train(
+    settings: Settings,
+    folder: str | Path,
+    *,
+    stop: StopWish | None = None,
+    stream: Stream | None = None,
+    root: str | Path | None = None,
+    threads: int | None = None,
+    progress: bool = True,
+    on_step: OnStep | None = None,
+    recorders: Sequence[Recorder] = (),
+    save_every: float = 60.0,
+) -> Result:
+    """Do what is left of a run in its folder, and return what it found.
+
+    It is begun, gone on with where it was stopped, or left as it is if it is finished: the same
+    call may be made again and again, by whichever process. A folder of a run of other settings is
+    refused. ``stop`` is anything with ``is_set()``, such as a ``threading.Event``, looked at after
+    every step; without it SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and Ctrl-C ask a run to stop.
+
+    >>> train(settings_for("er", "iirc-shapes", seed=7), "runs/er-7")  # doctest: +SKIP
+    """
+    with ExitStack() as stack:
+        count = threads or usual_threads(settings) or torch.get_num_threads()
+        stack.enter_context(with_threads(count))
+        watching = stack.enter_context(_watching(progress, on_step, recorders))
+        asked: dict[str, Any] = {"stop": stop, "save_every": save_every, **watching}
+        runner.train(settings, folder, stream=stream, root=root, **asked)
     return Result(RunFolder.open(folder))
 
 

@@ -132,8 +132,8 @@ def test_missing_packages_are_named(missing: str, monkeypatch, refused) -> None:
         (KeyboardInterrupt(), 130, "stopped"),
         (DataError("the [red]file[/] is cut"), 2, "the [red]file[/] is cut"),
         (PermissionError(13, "Permission denied", "data"), 2, "data: permission denied; choose"),
-        (OSError(28, "No space left on device"), 2, "polarbear: no space left on device; make"),
-        (OSError(5, "Input/output error", b"a/b"), 2, "polarbear: a/b: input/output error\n"),
+        (OSError(28, "No space left on device"), 75, "polarbear: no space left on device; make"),
+        (OSError(5, "Input/output error", b"a/b"), 75, "polarbear: a/b: input/output error\n"),
         (OSError("cut off"), 2, "polarbear: cut off"),
     ],
 )

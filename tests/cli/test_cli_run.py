@@ -496,17 +496,36 @@ def test_a_device_that_is_not_here_fails_its_own_run_alone(capsys) -> None:
     assert cut.finished
 
 
-def test_the_same_command_again_resumes_one_run_as_well(refused, capsys) -> None:
+def test_one_order_too_is_done_as_far_as_it_is_left(refused, output) -> None:
     before = began(cut := cut_off("run"))
     words = ("run", "finetune", *TINIEST, *ON_CPU, "--out", "run")
-    sentence = "run holds a run already, of other settings (batch_size): choose another folder"
-    assert sentence in refused(*words, "--batch-size", "100")
-    assert main([*words]) == 0
+    others = refused(*words, "--batch-size", "100")
+    assert "run holds a run already, of other settings (batch_size): choose another" in others
+    assert refused("run", "er", *TINIEST, *ON_CPU, "--out", "run").count("(method)") == 1
+    first = output(*words)
     assert cut.finished
     assert began(cut) == before
-    capsys.readouterr()
-    assert main([*words]) == 0
-    assert capsys.readouterr().err == "run is finished: skipped\n"
+    assert first.endswith("\nThe run is in run\n")
+    again = output(*words)
+    assert again.splitlines()[0].startswith("after")
+    assert again.strip() in first
+
+
+def test_a_loop_of_your_own_is_not_gone_on_with(refused) -> None:
+    start_run("own", shapes_stream(), method="finetune")
+    words = ("run", "finetune", *TINIEST, *ON_CPU, "--out", "own")
+    assert "own is of a loop of your own: only that loop can resume it" in refused(*words)
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_runs_in_use_are_worth_another_try(on_gpu: bool, monkeypatch, capsys, caplog) -> None:
+    monkeypatch.setattr("polarbear.cli.shared.several_runs.on_gpu", lambda settings: on_gpu)
+    in_use, other = cut_off("all/order-0-seed-100"), cut_off("all/order-1-seed-100", order=1)
+    with in_use.held():
+        assert main([*THREE, "--orders", "0-1"]) == 75
+    assert other.finished
+    assert "order-0-seed-100 is being trained into" in capsys.readouterr().err + caplog.text
+    assert main([*THREE, "--orders", "0-1"]) == 0
 
 
 def test_a_stopped_run_is_resumed_to_the_same_scores(unbroken: RunFolder, capsys) -> None:

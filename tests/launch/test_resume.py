@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -263,6 +263,85 @@ def test_sighup_stops_the_program_as_sigterm_does(tmp_path: Path) -> None:
         _, told = process.communicate(timeout=60)
     assert process.returncode == 130
     assert told.splitlines()[-1].endswith("`polarbear resume run` goes on")
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        (signal.SIGTERM, "numpy"),
+        (signal.SIGUSR1, "numpy"),
+        (signal.SIGUSR2, "libtorch"),
+        (signal.SIGHUP, "libtorch"),
+        (signal.SIGTERM, "run/lock"),
+    ],
+)
+def test_a_wish_to_stop_before_the_first_step_loses_nothing(
+    tmp_path: Path, number: int, moment: str
+) -> None:
+    with program(tmp_path, *RUN) as process:
+        if "/" in moment:
+            wait_for(tmp_path / moment)
+        else:
+            wait_for_library(process, moment)
+        process.send_signal(number)
+        out, told = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "stopped" in told.splitlines()[-1]
+    assert "Traceback" not in told
+
+
+def test_what_was_stopped_while_it_began_is_done_by_the_same_command(tmp_path: Path) -> None:
+    for moment in ("run/manifest.json", "run/epochs.jsonl"):
+        with program(tmp_path, *RUN) as process:
+            wait_for(tmp_path / moment)
+            process.send_signal(signal.SIGUSR1)
+            process.communicate(timeout=60)
+        assert process.returncode == 130
+    done = subprocess.run(RUN, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert RunFolder(tmp_path / "run").finished
+
+
+def test_other_commands_end_by_a_signal_as_they_always_did(tmp_path: Path) -> None:
+    with program(tmp_path, sys.executable, "-m", "polarbear", "methods") as process:
+        wait_for_library(process, "numpy")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_a_folder_in_use_is_worth_another_try(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with RunFolder(tmp_path / "run").held():
+        done = subprocess.run(RUN, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 75
+    assert done.stderr.splitlines()[-1].startswith("polarbear: run is being trained into by")
+    again = subprocess.run(RUN, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert again.returncode == 0
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a small disk")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_full_disk_is_worth_another_try_and_links_are_not(full_disk: Path) -> None:
+    done = subprocess.run(RUN, cwd=full_disk, capture_output=True, text=True, check=False)
+    assert done.returncode == 75, done.stderr
+    assert "No space left on device" in done.stderr
+    (full_disk / "linked").mkdir()
+    (full_disk / "linked" / "checkpoint").symlink_to("elsewhere")
+    command = (*RUN[:-1], "linked")
+    hopeless = subprocess.run(command, cwd=full_disk, capture_output=True, text=True, check=False)
+    assert hopeless.returncode == 2, hopeless.stderr
 
 
 LITTLE_MEMORY = """

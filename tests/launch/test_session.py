@@ -497,6 +497,17 @@ def test_sighup_stays_ignored_under_nohup() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+def test_what_a_program_of_ones_own_does_on_sigusr1_stays_so() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    try:
+        with stop_on_signal() as stop:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert (heard, stop.is_set()) == ([signal.SIGUSR1], False)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 TWO_SIGNALS = """
 import os, signal, sys
 from polarbear.launch.stop import stop_on_signal

@@ -54,7 +54,11 @@ class ToStderr(logging.Handler):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and give its exit code: 0, 2 for anything refused, 130 for Ctrl-C."""
+    """Run a command and give its exit code.
+
+    0 when it is done, 2 for anything refused, 75 for what may go well another time, 130 for what
+    was asked to stop.
+    """
     try:
         import rich  # noqa: F401
         import tyro  # noqa: F401
@@ -76,15 +80,18 @@ def _guarded(arguments: list[str]) -> int:
         if sys.stdout is not None:  # as it is where whoever called us has closed it
             sys.stdout.flush()
     except OutOfMemoryError as error:
+        from polarbear.cli.shared.exit_code import exit_code
+
         print(f"polarbear: {error}", file=sys.stderr)  # a prettier line needs more memory
-        return 2
+        return exit_code(error)
     except BrokenPipeError:
         # Whoever read our output, such as head, has had enough; Python must not flush once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (PolarbearError, OSError) as error:
         from polarbear.cli.shared.console import said
+        from polarbear.cli.shared.exit_code import exit_code
 
-        return _refuse(said(error))
+        return _refuse(said(error), exit_code(error))
     except KeyboardInterrupt:
         return _refuse("stopped", code=STOPPED)
     except SystemExit as end:

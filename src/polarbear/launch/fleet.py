@@ -23,7 +23,7 @@ from polarbear.launch.gpu_memory import Room
 from polarbear.launch.inputs import SharedPixels
 from polarbear.launch.prepare import Prepared, threads
 from polarbear.launch.runner import advance
-from polarbear.launch.stop import Stop, stop_on_signal
+from polarbear.launch.stop import StopWish, stop_on_signal
 
 log = logging.getLogger("polarbear")
 
@@ -32,10 +32,13 @@ AT_ONCE = 10
 
 @dataclass(frozen=True)
 class Job:
-    """A run of a fleet: its name, and how it is made ready (by ``begin`` or ``reopen``)."""
+    """A run of a fleet: its name, and how it is made ready: begun, reopened or what is left of it.
+
+    None is ready for one that is finished.
+    """
 
     name: str
-    prepare: Callable[[SharedPixels], Prepared]
+    prepare: Callable[[SharedPixels], Prepared | None]
     more: Mapping[str, Any] | None = None
 
 
@@ -67,16 +70,17 @@ def run_fleet(
     *,
     at_once: int | None = None,
     save_every: float = 60.0,
+    stop: StopWish | None = None,
     on_end: Callable[[str, Outcome], None] | None = None,
 ) -> dict[str, Outcome]:
     """Run all jobs; returns how each ended, and calls ``on_end`` with it while the others go on.
 
     At most ``at_once`` go side by side: by default ten where there is a GPU, else one; fewer where
-    no more fit the GPU's memory.
+    no more fit the GPU's memory. ``stop`` is a wish to stop in place of signals.
     """
     at_once = at_once or (AT_ONCE if torch.cuda.is_available() else 1)
     fleet = Fleet(list(jobs), at_once, save_every, on_end or (lambda name, outcome: None))
-    with stop_on_signal() as stop:
+    with stop_on_signal() if stop is None else nullcontext(stop) as stop:
         try:
             while fleet.waiting or fleet.members:
                 fleet.let_in(stop)
@@ -103,7 +107,7 @@ class Fleet:
     rooms: defaultdict[torch.device, Room] = field(default_factory=lambda: defaultdict(Room))
     shared: SharedPixels = field(default_factory=dict)
 
-    def let_in(self, stop: Stop) -> None:
+    def let_in(self, stop: StopWish) -> None:
         """Begin waiting runs as far as there is room."""
         while self.waiting and self._has_place() and not stop.is_set():
             job = self.waiting.pop(0)
@@ -141,7 +145,7 @@ class Fleet:
         self.on_end(name, outcome)
 
 
-def _join(job: Job, shared: SharedPixels, stop: Stop, save_every: float) -> Member | Outcome:
+def _join(job: Job, shared: SharedPixels, stop: StopWish, save_every: float) -> Member | Outcome:
     """Make a run ready; returns it, or how it ended before it could begin."""
     try:
         prepared = job.prepare(shared)
@@ -149,6 +153,8 @@ def _join(job: Job, shared: SharedPixels, stop: Stop, save_every: float) -> Memb
         _tell(f"{job.name} could not begin", error)
         _let_go(error)
         return Outcome(False, error)
+    if prepared is None:
+        return Outcome(True)
     device = prepared.learner.machine.device
     stream = None
     if device.type == "cuda":

@@ -7,6 +7,7 @@ import torch
 
 from polarbear.engine.trainer import Progress
 
+OTHERS = 0.1  # of a GPU's memory: less is its own driver's and this process's libraries
 SPARE = 1.5  # of the most that a run has taken so far: later tasks and other methods take more
 
 
@@ -35,6 +36,16 @@ def gpu_memory(device: torch.device, *, afresh: bool = False) -> GpuMemory | Non
             torch.cuda.mem_get_info(device)[0], torch.cuda.max_memory_allocated(device)
         )
     return None
+
+
+def held_by_others(number: int) -> bool:
+    """Whether other processes hold a good part of a GPU's memory; False where nobody can tell."""
+    try:
+        free, total = torch.cuda.mem_get_info(number)
+        own = torch.cuda.memory_reserved(number)
+    except (RuntimeError, AssertionError, ValueError):  # no CUDA, no such GPU, or one that is lost
+        return False
+    return total - free - own > OTHERS * total
 
 
 class Room:

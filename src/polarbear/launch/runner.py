@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,10 +17,11 @@ from polarbear.engine.trainer import Progress, Recorder, Trainer
 from polarbear.engine.world import World, the_world
 from polarbear.launch import checkpoint
 from polarbear.launch.kept import kept_bytes
+from polarbear.launch.left_to_do import prepare_rest
 from polarbear.launch.network_files import Written
 from polarbear.launch.prepare import Prepared, begin, reopen, threads, untrained
 from polarbear.launch.snapshot import restore, take_snapshot
-from polarbear.launch.stop import Stop, stop_on_signal
+from polarbear.launch.stop import StopWish, stop_on_signal
 from polarbear.runs.cost import count_passes
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.guards import RunError
@@ -95,10 +97,38 @@ def resume(
         return _go(prepared, recorders, on_step, save_every)
 
 
-def _go(
-    prepared: Prepared, recorders: tuple[Recorder, ...], on_step: OnStep | None, save_every: float
+def train(
+    settings: Settings,
+    folder: str | Path,
+    *,
+    stop: StopWish | None = None,
+    stream: Stream | None = None,
+    root: str | Path | None = None,
+    recorders: tuple[Recorder, ...] = (),
+    on_step: OnStep | None = None,
+    save_every: float = 60.0,
 ) -> bool:
-    with stop_on_signal() as stop:
+    """Do what is left of a run: begin it, go on, or nothing; True when it has come to its end.
+
+    A folder that holds a run of other settings is refused. ``stop`` is looked at after every step;
+    without it, signals ask to stop, as :func:`run` says.
+    """
+    prepared = prepare_rest(settings, folder, stream=stream, root=root)
+    if prepared is None:
+        log.info("%s is finished: nothing to do", folder)
+        return True
+    with threads(prepared.threads):
+        return _go(prepared, recorders, on_step, save_every, stop)
+
+
+def _go(
+    prepared: Prepared,
+    recorders: tuple[Recorder, ...],
+    on_step: OnStep | None,
+    save_every: float,
+    asked: StopWish | None = None,
+) -> bool:
+    with stop_on_signal() if asked is None else nullcontext(asked) as stop:
         going = advance(prepared, stop, recorders, on_step, save_every)
         while True:
             try:
@@ -109,7 +139,7 @@ def _go(
 
 def advance(
     prepared: Prepared,
-    stop: Stop,
+    stop: StopWish,
     recorders: tuple[Recorder, ...] = (),
     on_step: OnStep | None = None,
     save_every: float = 60.0,
@@ -127,7 +157,7 @@ def advance(
 
 def _advance(
     prepared: Prepared,
-    stop: Stop,
+    stop: StopWish,
     recorders: tuple[Recorder, ...],
     on_step: OnStep | None,
     save_every: float,

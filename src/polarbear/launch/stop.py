@@ -4,6 +4,17 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
+
+from polarbear.base.interrupt import HUP, TERM, USR, leave
+
+
+class StopWish(Protocol):
+    """Whatever says whether a run is to stop: a ``threading.Event``, or signals."""
+
+    def is_set(self) -> bool:
+        """Whether one was asked for."""
+        ...
 
 
 class Stop:
@@ -20,10 +31,11 @@ class Stop:
 
 @contextmanager
 def stop_on_signal() -> Iterator[Stop]:
-    """Take the first Ctrl-C and signals of schedulers as wishes to stop; in the main thread alone.
+    """Take SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and the first Ctrl-C as wishes to stop.
 
-    These are SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, as far as the system has them and nobody ignores
-    them: nohup does so with SIGHUP. A second Ctrl-C is left to whoever cared for it before.
+    In the main thread alone. A second Ctrl-C is left to whoever cared for it before. Where SIGHUP
+    is ignored, as nohup has it, it stays so; so does what a program of one's own does on SIGUSR1
+    and SIGUSR2.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
@@ -34,11 +46,11 @@ def stop_on_signal() -> Iterator[Stop]:
         stop.asked = True
         signal.signal(signal.SIGINT, second)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for name in ("SIGHUP", "SIGUSR1", "SIGUSR2"):
-        number = getattr(signal, name, None)
-        if number is not None and (handler := signal.getsignal(number)) != signal.SIG_IGN:
-            before[number] = handler
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *TERM, *HUP, *USR)}
+    for number, handler in tuple(before.items()):
+        kept = number in HUP and handler == signal.SIG_IGN
+        if kept or (number in USR and handler not in (signal.SIG_DFL, leave)):
+            del before[number]
     ctrl_c = before[signal.SIGINT]
     second = ctrl_c if callable(ctrl_c) else signal.default_int_handler
     for number in before:

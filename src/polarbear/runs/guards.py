@@ -22,6 +22,10 @@ class RunError(PolarbearError):
     """A run folder that is missing, of another version, or already in use."""
 
 
+class InUseError(RunError):
+    """A run folder that a process trains into now: later it may be free."""
+
+
 def reading(file: Path, line: int | None = None) -> AbstractContextManager[None]:
     """Turn whatever is wrong with a file into an error that names it."""
     where = file if line is None else f"{file}, line {line}"
@@ -61,7 +65,7 @@ def held(folder: Path) -> Iterator[None]:
     with file:
         try:
             if not take(file):
-                raise RunError(
+                raise InUseError(
                     f"{folder} is being trained into by this or another process: wait for its "
                     "end, or stop it"
                 )

@@ -13,15 +13,15 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Suppress, arg
 
 from polarbear.base.errors import PolarbearError
-from polarbear.base.files import plain
+from polarbear.cli.shared.console import console
 from polarbear.cli.shared.options import NAMED_VALUES, flag
+from polarbear.cli.shared.outcome import print_outcome
 from polarbear.cli.shared.several_runs import say_finished, train_all
 from polarbear.cli.shared.training import How, Wanted, engine
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import find
 from polarbear.runs.folder import RunFolder
-from polarbear.runs.guards import RunError
 from polarbear.runs.result import usual_folder
 from polarbear.settings.settings import KINDS, Kind, RateSchedule, Settings, limits
 
@@ -106,8 +106,7 @@ def run(words: Sequence[str]) -> None:
     engine()
     _set_threads(asked)
     if asked.where.orders is None:
-        if (left := _left_to_do(asked, asked.settings.order)) is not None:
-            left.train(asked.where)
+        _train_one(asked)
         return
     several = {f"order {order}": partial(_left_to_do, asked, order) for order in asked.orders}
     train_all(several, [asked.folder(order) for order in asked.orders], asked.where)
@@ -124,41 +123,28 @@ def _set_threads(asked: Asked) -> None:
         torch.set_num_threads(threads)
 
 
+def _train_one(asked: Asked) -> None:
+    """Do what is left of the one run that is asked for; what a finished one found is shown."""
+    from polarbear.engine.world import the_world
+
+    order = asked.settings.order
+    if (wanted := _left_to_do(asked, order)) is not None:
+        wanted.train(asked.where)
+    elif the_world().is_first:
+        print_outcome(console(), RunFolder(asked.folder(order)))
+
+
 def _left_to_do(asked: Asked, order: int) -> Wanted | None:
     """Return an order's run, None if it is finished; one of other settings is refused."""
     from polarbear.engine.world import the_world
+    from polarbear.launch.left_to_do import standing
 
-    settings, there = replace(asked.settings, order=order), RunFolder(asked.folder(order))
-    world = the_world()
-    begun, finished = world.told(lambda: _found(there, settings))
-    if finished and world.is_first:
-        say_finished(there.path)
-    if finished:
-        return None
-    return Wanted(f"order {order}", there.path, settings, begun)
-
-
-def _found(there: RunFolder, settings: Settings) -> tuple[bool, bool]:
-    """Return whether a folder holds the first part of a run, and whether it holds all of it."""
-    begun = (there.path / "manifest.json").exists() and not there.left_empty()
-    if begun and (others := _differing(there, settings)):
-        raise RunError(
-            f"{there.path} holds a run already, of other settings ({', '.join(others)}): choose "
-            "another folder (--out DIR)"
-        )
-    return begun, begun and there.finished
-
-
-def _differing(there: RunFolder, settings: Settings) -> list[str]:
-    """Name the settings in which the run of a folder is not the one asked for."""
-    from polarbear.launch.prepare import as_written
-
-    settings = as_written(settings)
-    found = Settings.from_dict(there.manifest()["settings"]).to_dict()
-    # A run that was begun in Python may leave a method's usual options unsaid.
-    usual = make_options(resolve(settings.method), found["options"])
-    found["options"] = plain(asdict(usual))
-    return [name for name, value in plain(settings.to_dict()).items() if found[name] != value]
+    settings, folder = replace(asked.settings, order=order), asked.folder(order)
+    if standing(settings, folder) != "finished":
+        return Wanted(f"order {order}", folder, settings)
+    if the_world().is_first:
+        say_finished(folder)
+    return None
 
 
 def parse(words: Sequence[str]) -> Asked:

@@ -24,6 +24,7 @@ from polarbear.cli.shared.console import (
     said,
     share,
 )
+from polarbear.cli.shared.exit_code import may_pass
 from polarbear.cli.shared.live import Lines, Watch
 from polarbear.cli.shared.training import How, Wanted, advice
 from polarbear.report.read.grouping import group_runs
@@ -53,10 +54,10 @@ def train_all(
     Whatever goes wrong in training fails that run; in finding it, what is not our error is a bug.
     """
     wanted: list[Wanted] = []
-    failed: list[str] = []
+    failed: dict[str, Exception] = {}
 
     def fail(name: str, error: Exception) -> None:
-        failed.append(name)
+        failed[name] = error
         if isinstance(error, (PolarbearError, OSError)):
             error_console().print(f"{name} failed: {said(error)}", style="red", soft_wrap=True)
         else:
@@ -71,7 +72,7 @@ def train_all(
     labels = _labels(wanted) if len(wanted) > 1 else {}
     together = [one for one in wanted if _fits_a_fleet(one)]
     if len(together) > 1:
-        failed += _side_by_side(together, how, labels)
+        failed |= _side_by_side(together, how, labels)
         wanted = [one for one in wanted if one not in together]
     for one in wanted:
         try:
@@ -83,7 +84,10 @@ def train_all(
     print_means(folders)
     if failed:
         names = ", ".join(failed)
-        raise PolarbearError(f"{len(failed)} of {counted(len(asked), 'run')} failed: {names}")
+        # As long as one of them may go well, the whole is worth another try.
+        passing = next(filter(may_pass, failed.values()), None)
+        told = f"{len(failed)} of {counted(len(asked), 'run')} failed: {names}"
+        raise PolarbearError(told) from passing
 
 
 def on_gpu(settings: Settings) -> bool:
@@ -116,8 +120,10 @@ def _labels(wanted: Sequence[Wanted]) -> dict[Path, str]:
     return {folder: name if times[name] == 1 else str(folder) for folder, name in short.items()}
 
 
-def _side_by_side(wanted: Sequence[Wanted], how: How, labels: Mapping[Path, str]) -> list[str]:
-    """Train as many at a time as the engine sees fit; returns the names of those that failed."""
+def _side_by_side(
+    wanted: Sequence[Wanted], how: How, labels: Mapping[Path, str]
+) -> dict[str, Exception]:
+    """Train as many at a time as the engine sees fit; returns the errors of those that failed."""
     from polarbear.launch.fleet import run_fleet
 
     with ExitStack() as stack:
@@ -134,15 +140,16 @@ def _side_by_side(wanted: Sequence[Wanted], how: How, labels: Mapping[Path, str]
         error_console().print(hint, soft_wrap=True)
     if any(not outcome.finished and outcome.error is None for outcome in outcomes.values()):
         raise SystemExit(STOPPED)
-    return [one.name for one, _ in failed]
+    return {one.name: error for one, error in failed}
 
 
 def _job(one: Wanted, how: How, seen: Watch, stack: ExitStack) -> "Job":
     from polarbear.launch.fleet import Job
-    from polarbear.launch.prepare import begin, reopen
+    from polarbear.launch.left_to_do import prepare_rest
+    from polarbear.launch.prepare import reopen
 
     kept = [stack.enter_context(sink) for sink in how.sinks(one.folder, one.settings)]
-    prepare = reopen if one.begun else partial(begin, one.settings)
+    prepare = reopen if one.begun else partial(prepare_rest, one.settings)
     return Job(
         str(one.folder),
         lambda shared: prepare(one.folder, root=how.root, shared=shared),

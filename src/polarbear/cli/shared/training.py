@@ -66,7 +66,7 @@ class How:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A run to begin or, if its folder holds the first part of it, to resume."""
+    """A run to do what is left of; one that has ``begun`` is as its folder says, root and all."""
 
     name: str
     folder: Path
@@ -78,7 +78,7 @@ class Wanted:
         session = engine()
         from polarbear.engine.world import the_world
 
-        go = session.resume if self.begun else partial(session.run, self.settings)
+        go = session.resume if self.begun else partial(session.train, self.settings)
         if not the_world().is_first:  # it takes part, and the first one shows and writes
             if not go(self.folder, root=how.root, save_every=how.save_every):
                 raise SystemExit(STOPPED)
