@@ -104,19 +104,30 @@ def test_nothing_is_cut_off_and_names_do_not_cover_one_another(
     drawings: list[Drawing], size: str
 ) -> None:
     for drawing in drawings:
-        figure = drawing.figure
-        figure.draw_without_rendering()
-        wide, high = figure.bbox.width, figure.bbox.height
-        boxes = {text: text.get_window_extent() for text in letters(figure)}
-        for text, box in boxes.items():
-            slack = 0.02 * figure.dpi
-            inside = box.x0 > -slack and box.y0 > -slack
-            inside &= box.x1 < wide + slack and box.y1 < high + slack
-            assert inside, (text.get_text(), size)
-        names = [text for axes in figure.axes for text in axes.texts]
-        for one, other in combinations(names, 2):
-            a, b = boxes[one].shrunk(0.9, 0.8), boxes[other].shrunk(0.9, 0.8)
-            assert not a.overlaps(b), (one.get_text(), other.get_text(), size)
+        refuse_covered(drawing.figure, size)
+
+
+def refuse_covered(figure: Figure, size: str) -> None:
+    """Find names that leave the figure or cover one another."""
+    figure.draw_without_rendering()
+    wide, high = figure.bbox.width, figure.bbox.height
+    boxes = {one: Text.get_window_extent(one) for one in letters(figure)}  # without arrows
+    for text, box in boxes.items():
+        slack = 0.02 * figure.dpi
+        inside = box.x0 > -slack and box.y0 > -slack
+        inside &= box.x1 < wide + slack and box.y1 < high + slack
+        assert inside, (text.get_text(), size)
+    names = [text for axes in figure.axes for text in axes.texts]
+    for one, other in combinations(names, 2):
+        a, b = boxes[one].shrunk(0.9, 0.8), boxes[other].shrunk(0.9, 0.8)
+        assert not a.overlaps(b), (one.get_text(), other.get_text(), size)
+
+
+@pytest.mark.parametrize("name", ["levels", "average-pw-js", "average-jaccard", "per-task"])
+def test_the_names_of_nine_methods_stand_apart_in_a_column(name: str) -> None:
+    committed = Path(__file__).parents[2] / "results" / "iirc-cifar"
+    (drawing,) = draw(name, read_runs(committed), Options(size="column", paper=True))
+    refuse_covered(drawing.figure, "column")
 
 
 def test_an_unknown_size_is_told(runs: Runs) -> None:

@@ -265,7 +265,7 @@ for entry in (
                 panel="implication: predicted subclasses\nthat come with their superclass",
             )
         },
-        cases=lambda predicted, parent: implication(predicted, parent).of,
+        cases=lambda predicted, parent: _total(predicted[:, parent >= 0]),
     ),
     PairScore(
         "sibling_error",

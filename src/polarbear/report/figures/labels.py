@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 #: Inches of print that a line and a letter of the smallest type have.
-LINE, LETTER = 0.118, 0.055
+LINE, LETTER = 0.125, 0.055
 #: Left, low, right and high ends.
 Box = tuple[float, float, float, float]
 #: Inches of print around axes: what stands above and below them.
@@ -103,8 +103,13 @@ def name_points(
     filled += [(a * wide, b * high, c * wide, d * high) for a, b, c, d in taken]
     for (x, y), name, colour in zip(at, names, colours, strict=True):
         offered = [_beside(x, y, LETTER * len(name), LINE, *way) for way in WAYS]
-        box, (dx, dy), how = min(offered, key=lambda one: _cost(one[0], filled, inches))
+        # Near, unless it covers more there than the eye would mind.
+        box, (dx, dy), how = min(
+            offered, key=lambda one: _cost(one[0], filled, inches) + 0.02 * max(map(abs, one[1]))
+        )
         filled.append(box)
+        far = max(abs(dx), abs(dy)) > FAR
+        leash = {"arrowstyle": "-", "color": colour, "linewidth": points(0.5), "shrinkB": points(3)}
         axes.annotate(
             name,
             xy=(x / inches[0], y / inches[1]),
@@ -114,15 +119,19 @@ def name_points(
             color=colour,
             fontsize="small",
             annotation_clip=False,
+            arrowprops={**leash, "shrinkA": 0} if far else None,
             **how,
         )
 
 
-#: Where a name may stand: to which side, how far up, how far off; the first that is free is taken.
+#: Inches off a point that its name may stand, and where: which side, how far up. The first that is
+#: free is taken.
+#: A name farther off has a line to its point.
+FAR = 0.2
+OFF = (0.07, 0.16, 0.28, 0.42, 0.56)
 WAYS = tuple(
-    (side, up, off) for off, up, side in product((0.07, 0.16, 0.28), (0, 1, -1), (1, -1, 0))
-    if side or up
-)  # fmt: skip
+    (side, up, off) for off, up, side in product(OFF, (0, 1, -1), (1, -1, 0)) if side or up
+)
 
 
 def _beside(

@@ -108,7 +108,7 @@ def questions(runs: Runs, options: Options) -> list[Drawing]:
     curves.legend_below(figure, grid.flat, runs.groups, options.width)
     low = ", ".join(score.title for _, score, _ in asked if score.better == "low")
     told = f" Low is good for {low}, high for the others."
-    told += f" Grey and dotted: of cases that are fewer than {FEW:.0%} of the images."
+    told += f" Grey and dotted: of cases that are fewer than {100 * FEW:g} % of the images."
     return [Drawing("questions", caption(runs, "The paper's questions as numbers") + told, figure)]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from polarbear.base.arrays import Floats
 from polarbear.methods.catalogue import is_bound
+from polarbear.report.read.cases import cases
 from polarbear.report.read.groups import Group
 from polarbear.report.read.series import Series
 from polarbear.report.read.words import ENOUGH
@@ -53,6 +54,12 @@ def best(
     sign = -1 if lower else 1
     top = max(places, key=lambda i: sign * float(by_order[i].mean()))
     return {i for i in places if i == top or not paired(by_order[top], by_order[i]).significant}
+
+
+def weak(groups: Sequence[Group], score: str, task: int) -> list[int]:
+    """Return the places of the groups whose ratio is of few cases, or of nobody knows how many."""
+    found = [cases(group, score, task) for group in groups]
+    return [i for i, of in enumerate(found) if of is not None and (of.few or not of.known)]
 
 
 def _by_order_and_seed(

@@ -20,7 +20,7 @@ from polarbear.report.read.series import Course, Series, average, own_images
 from polarbear.report.read.transfer import AVERAGE, BACKWARD, FORGETTING, forward
 from polarbear.report.read.words import caption, spans
 from polarbear.report.tables.formats import Cell, Table
-from polarbear.report.tables.marks import NO_RULE, RULE, best
+from polarbear.report.tables.marks import NO_RULE, RULE, best, weak
 from polarbear.score.cases import FEW
 from polarbear.score.catalogue import Better, headline
 
@@ -33,8 +33,9 @@ COSTS = {
     "kept": "bytes kept",
 }
 FEW_RULE = (
-    f"A ratio whose cases depend on what is predicted has their number; below {FEW:.0%} of the "
-    "images it is grey, and it never wins, nor where the number is not known."
+    "A ratio whose cases depend on what is predicted has their number; below "
+    f"{100 * FEW:g} % of the images it is grey, and it never wins, nor where the number is not "
+    "known."
 )
 COST_RULE = (
     "Image passes: images trained on, each as often as it was in a step. Bytes kept: what lasts "
@@ -137,7 +138,7 @@ def _line_each(runs: Runs, name: str, what: str, shown: Sequence[_Shown]) -> Tab
     last, groups = runs.last, _bounds_last(runs.at_last)
     there = [one for one in shown if any(not math.isnan(one.series(g).mean[last]) for g in groups)]
     counted = {one.name: [cases(group, one.name, last) for group in groups] for one in there}
-    won = {one.name: _winners(groups, one, last, counted[one.name]) for one in there}
+    won = {one.name: _winners(groups, one, last) for one in there}
     rows, records = [], list(_costs(groups, last))
     for i, group in enumerate(groups):
         cells = []
@@ -162,12 +163,10 @@ RECORD = (
 )
 
 
-def _winners(
-    groups: Sequence[Group], one: _Shown, last: int, counted: Sequence[Cases | None]
-) -> set[int]:
+def _winners(groups: Sequence[Group], one: _Shown, last: int) -> set[int]:
     if one.better == "one":
         return set()
-    out = [i for i, of in enumerate(counted) if of is not None and (of.few or not of.known)]
+    out = weak(groups, one.name, last)
     return best(groups, one.series, last, lower=one.better == "low", without=out)
 
 
