@@ -59,7 +59,7 @@ figures: demo build/memory/ready
 	$(DRAW) build/memory --figures memory --out $(DRAWN)/memory
 	$(DRAW) results/iirc-cifar --paper --out $(DRAWN)/iirc-cifar
 	rm -f docs/figures/*
-	cp $(DRAWN)/demo/figures/{average-pw-js,average-jaccard,per-task,forgetting,questions,river}.svg docs/figures
+	cp $(DRAWN)/demo/figures/{levels,superclasses,average-pw-js,average-jaccard,per-task,forgetting,questions,river}.svg docs/figures
 	cp $(DRAWN)/demo/figures/{confusion,confusion-icarl-norm,gallery-icarl-norm,side-by-side}.png docs/figures
 	cp $(DRAWN)/demo/tables/{results-pw-js,last-scores}.md docs/figures
 	cp $(DRAWN)/memory/figures/memory.svg docs/figures
