@@ -166,6 +166,9 @@ def test_the_best_two_are_compared_unless_named(tmp_path: Path) -> None:
     make_run(tmp_path / "joint", "incremental-joint", level=0.9)
     groups = list(read_runs(tmp_path).groups)
     assert [g.name for g in chosen_pair(Options(), groups)] == ["lucir", "er"]  # no bound
+    make_run(tmp_path / "stopped", "kin", done=1, level=0.95)  # its first task is easy
+    groups = list(read_runs(tmp_path).groups)
+    assert [g.name for g in chosen_pair(Options(), groups)] == ["lucir", "er"]
     named = Options(compare=("finetune", "lucir"))
     assert [g.name for g in chosen_pair(named, groups)] == ["finetune", "lucir"]
 

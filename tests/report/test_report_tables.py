@@ -14,7 +14,9 @@ import pytest
 from polarbear.base.errors import DataError
 from polarbear.report.options import Options
 from polarbear.report.read.runs import Run, Runs, read_runs
+from polarbear.report.read.series import average
 from polarbear.report.tables.formats import Cell, Table, latex_text, save_table
+from polarbear.report.tables.marks import best
 from polarbear.report.tables.results import last_scores, result_tables, transfer
 from polarbear.report.tables.statistics import statistics_of, statistics_tables
 from polarbear.runs.folder import RunFolder
@@ -96,6 +98,15 @@ def test_nothing_is_bold_where_methods_cannot_be_compared(
     runs = cifar(tmp_path, **scores)
     assert not any(bold(runs))
     assert "Nothing is bold" in result_tables(runs)[0].caption
+
+
+def test_a_method_that_has_not_come_so_far_bars_nobody_from_comparison(tmp_path: Path) -> None:
+    runs = three_orders(tmp_path, ("er", 0.9), ("lucir", 0.5))
+    assert best(runs.groups, average("pw_jaccard"), 6) == {0}
+    make_run(tmp_path / "agem", "agem", done=3)
+    runs = read_runs(tmp_path)
+    assert best(runs.groups, average("pw_jaccard"), 2) == set()  # of one order alone
+    assert best(runs.groups, average("pw_jaccard"), 6) == {runs.names.index("er")}
 
 
 def test_methods_of_other_seeds_are_not_compared(tmp_path: Path) -> None:
@@ -212,6 +223,18 @@ def test_transfer_and_cost_stand_beside_the_results(tmp_path: Path) -> None:
     assert numbers["backward_transfer"] == pytest.approx(backward, abs=1e-6)
     assert numbers["forward_transfer"] == pytest.approx(forward, abs=1e-6)
     assert numbers["cost/passes"] == 123000
+
+
+def test_a_summary_of_joint_training_says_of_what_its_ratios_are(tmp_path: Path) -> None:
+    make_run(tmp_path / "er")
+    told = {"implication": [40], "images": [870], "forward_transfer": [None]}
+    file = tmp_path / "iirc-shapes" / "joint" / "order-0.json"
+    summary(file, [0.9], order=0, seed=100, scores={"implication": [0.75]}, told=told)
+    runs = read_runs(tmp_path)
+    table = last_scores(runs)
+    column = table.head.index("implication")
+    assert [row[column].text for row in table.rows if row[0].text == "joint"] == ["0.75 of 40"]
+    assert transfer(runs).rows[1][0].text == "joint"
 
 
 def forward_by_hand(run: Run, task: int) -> float | None:

@@ -1,5 +1,6 @@
 """What a reader may choose in a report."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,14 +124,16 @@ def chosen_moments(options: Options, done: Iterable[int]) -> tuple[int, ...]:
 def chosen_pair(options: Options, groups: list[Group]) -> tuple[Group, ...]:
     """Return the two groups to set side by side: those named, else the two with the best scores.
 
-    Bounds, which see complete labels or keep every image, and oracles come after the others.
+    Scores are means after the last task; groups that have not come so far, bounds, which see
+    complete labels or keep every image, and oracles come after the others.
     """
     if options.compare:
         return tuple(group for name in options.compare for group in groups if group.name == name)
+    last = Runs(groups[0].benchmark, tuple(groups)).last
 
-    def rank(group: Group) -> tuple[bool, float]:
-        run = group.runs[0]
-        told = any(run.is_oracle for run in group.runs)
-        return is_bound(group.method) or told, -float(run.scores["pw_jaccard"][run.done[-1]])
+    def rank(group: Group) -> tuple[bool, bool, float]:
+        score = float(group.mean("pw_jaccard")[last])
+        apart = is_bound(group.method) or group.is_oracle
+        return apart, math.isnan(score), -score
 
     return tuple(sorted(groups, key=rank)[:2])

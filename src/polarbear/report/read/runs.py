@@ -140,8 +140,11 @@ def _stretched(run: Run, tasks: int) -> Run:
     joint = run.tasks == 1
     more = tasks - run.tasks
     around = (more, 0) if joint else (0, more)
-    scores = {n: np.pad(r, around, constant_values=np.nan) for n, r in run.scores.items()}
+    scores, told = (
+        {name: np.pad(values, around, constant_values=np.nan) for name, values in given.items()}
+        for given in (run.scores, run.told)
+    )
     by_task = {n: np.pad(r, (0, more), constant_values=np.nan) for n, r in run.by_task.items()}
     if joint:  # of no task alone
         by_task = {name: np.full((tasks, tasks), np.nan) for name in run.by_task}
-    return replace(run, scores=scores, by_task=by_task, joint=joint)
+    return replace(run, scores=scores, by_task=by_task, told=told, joint=joint)

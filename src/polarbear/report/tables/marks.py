@@ -42,10 +42,13 @@ def best(
 ) -> set[int]:
     """Return the places of the groups whose mean after a task is the best, or as good as that.
 
-    None where they cannot be compared. ``without`` are places that cannot win.
+    None where they cannot be compared. ``without`` are places that cannot win; a group that has
+    nothing there is no reason not to compare the others.
     """
-    places = [i for i, group in enumerate(groups) if is_compared(group) and i not in without]
-    values = {i: _by_order_and_seed(groups[i], series, task) for i in places}
+    asked = [i for i, group in enumerate(groups) if is_compared(group) and i not in without]
+    each = {i: _by_order_and_seed(groups[i], series, task) for i in asked}
+    values = {i: found for i, found in each.items() if found}
+    places = list(values)
     if len(places) < 2 or len({frozenset(one) for one in values.values()}) > 1:
         return set()
     by_order = {i: _by_order(one) for i, one in values.items()}
