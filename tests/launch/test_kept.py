@@ -3,13 +3,17 @@
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from engine_run import tiny
+from polarbear.engine.contract.batch import Batch
 from polarbear.engine.nets.networks import build_backbone
 from polarbear.launch.runner import run
+from polarbear.methods.agem import AGEM
+from polarbear.methods.er_ace import ERACE
 from polarbear.runs.cost import Cost
 from polarbear.runs.folder import RunFolder
-from synthetic_runs import shapes
+from synthetic_runs import make_run, shapes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -41,6 +45,40 @@ def test_a_finished_run_says_what_it_took_and_keeps(method: str, tmp_path: Path)
     size = sum(4 * one.numel() for one in weights)  # less than the whole: the head grows
     assert (kept["networks"] > TASKS * size) is (method == "kin")
     assert Cost.of(folder) == Cost(passes, folder.seconds(), sum(kept.values()))
+
+
+class Counted:
+    """Counts the images that steps are given, mixed into a method."""
+
+    taken = 0
+
+    def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
+        Counted.taken += len(batch.images) + (0 if reference is None else len(reference.images))
+        return super().backward(batch, reference)  # type: ignore[misc, no-any-return]
+
+
+class CountedAGEM(Counted, AGEM):
+    """Draws from a memory that is filled between tasks."""
+
+
+class CountedERACE(Counted, ERACE):
+    """Draws from a reservoir that every step fills."""
+
+
+@pytest.mark.parametrize("method", ["CountedAGEM", "CountedERACE"])
+def test_memory_images_beside_a_steps_own_are_passes(method: str, tmp_path: Path) -> None:
+    Counted.taken = 0
+    assert run(tiny(f"test_kept:{method}", tasks=TASKS, memory_per_class=PER_CLASS), tmp_path / "r")
+    folder = RunFolder(tmp_path / "r")
+    own = sum(epoch.images for epoch in folder.epochs())
+    assert Cost.of(folder).passes == Counted.taken > own
+
+
+def test_no_passes_are_a_number_and_unknown_ones_are_none(tmp_path: Path) -> None:
+    folder = RunFolder(make_run(tmp_path / "run"))
+    assert Cost.of(folder).passes is None  # as of a loop of one's own, which writes no epochs
+    (folder.path / "finished.json").write_text('{"seconds": 1.0, "passes": 0}')
+    assert Cost.of(folder).passes == 0
 
 
 def test_an_unfinished_run_counts_its_passes_alone(tmp_path: Path) -> None:

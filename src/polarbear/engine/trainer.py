@@ -250,7 +250,7 @@ class Trainer:
                 self._planned = self._planned or {p.epoch + 1: self._plan(p.epoch + 1)}
             yield self.progress
         self.refuse_divergence()
-        self._finish_epoch(steps, len(plan.drawn.order), time.perf_counter() - began)
+        self._finish_epoch(steps, plan, time.perf_counter() - began)
         yield self.progress
 
     def _plan(self, epoch: int) -> EpochPlan:
@@ -311,7 +311,7 @@ class Trainer:
             return self.losses
         return self.task_steps.loss_values(self.progress.step)
 
-    def _finish_epoch(self, steps: Steps, images: int, seconds: float) -> None:
+    def _finish_epoch(self, steps: Steps, plan: EpochPlan, seconds: float) -> None:
         world, method = self.learner.world, self.learner.method
         # What a method keeps of its own share of the images is that of the first process then.
         modules = (self.learner.model, method)
@@ -322,8 +322,8 @@ class Trainer:
         self._keep_best(score)
         p = self.progress
         own = method.take_logged()
-        measured = (mean(self.loss_values()), self.rate, score, images, seconds)
-        record = EpochRecord(p.task, p.epoch, *measured, phase=self.phase.name, own=own)
+        measured = (mean(self.loss_values()), self.rate, score, len(plan.drawn.order), seconds)
+        record = EpochRecord(p.task, p.epoch, *measured, self.phase.name, own, plan.memory_images)
         for recorder in self.recorders:
             recorder.epoch(record)
         self.losses = np.empty(0)

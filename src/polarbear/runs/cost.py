@@ -25,9 +25,10 @@ class Cost:
     def of(cls, folder: RunFolder) -> "Cost":
         """Return what a run has cost so far; seconds and bytes are known at its end alone."""
         facts = folder.facts()
-        passes = facts["passes"] if "passes" in facts else count_passes(folder)
+        # A run that wrote no epochs may be of a loop of one's own, which trains unseen.
+        passes = facts["passes"] if "passes" in facts else count_passes(folder) or None
         kept = sum(facts["kept"].values()) if "kept" in facts else None
-        return cls(passes or None, folder.seconds(), kept)
+        return cls(passes, folder.seconds(), kept)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Cost":
@@ -47,4 +48,4 @@ class Cost:
 
 def count_passes(folder: RunFolder) -> int:
     """Return how many images a run has trained on, an image as often as it was looked at."""
-    return sum(epoch.images for epoch in folder.epochs())
+    return sum(epoch.images + epoch.memory_images for epoch in folder.epochs())

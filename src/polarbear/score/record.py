@@ -70,7 +70,9 @@ class ScoreRecord:
 class EpochRecord:
     """An epoch: its mean ``loss``, learning ``rate``, in-task validation score and cost.
 
-    ``own`` are numbers that the method logged; ``phase`` is empty in a task's main one.
+    ``images`` are those of the training set, ``memory_images`` what a method such as A-GEM takes
+    from memory beside them. ``own`` are numbers that the method logged; ``phase`` is empty in a
+    task's main one.
 
     >>> record = EpochRecord(0, 1, loss=0.5, rate=1.0, valid=0.25, images=300, seconds=2.0)
     >>> EpochRecord.from_json(record.to_json()) == record
@@ -86,23 +88,26 @@ class EpochRecord:
     seconds: float
     phase: str = ""
     own: Mapping[str, float] = field(default_factory=dict)
+    memory_images: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the line's content, without what most epochs have not."""
-        return {k: v for k, v in asdict(self).items() if k not in ("phase", "own") or v}
+        seldom = ("phase", "own", "memory_images")
+        return {k: v for k, v in asdict(self).items() if k not in seldom or v}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "EpochRecord":
         """Return what a line says; anything else is an error."""
         numbers = ("loss", "rate", "valid", "seconds")
-        places = [line[name] for name in ("task", "epoch", "images")]
-        if not all(type(place) is int for place in places):
-            raise ValueError(f"its task, epoch and images are {places!r:.60}")
-        task, epoch, images = places
+        counts = [line[name] for name in ("task", "epoch", "images")]
+        counts.append(line.get("memory_images", 0))
+        if not all(type(count) is int for count in counts):
+            raise ValueError(f"its task, epoch, images and memory_images are {counts!r:.60}")
+        task, epoch, images, memory = counts
         own = {str(name): as_number(value) for name, value in line.get("own", {}).items()}
-        measured = {name: as_number(line[name]) for name in numbers}
+        loss, rate, valid, seconds = (as_number(line[name]) for name in numbers)
         phase = str(line.get("phase", ""))
-        return cls(task, epoch, images=images, phase=phase, own=own, **measured)
+        return cls(task, epoch, loss, rate, valid, images, seconds, phase, own, memory)
 
 
 def _plain(value: float) -> float | None:

@@ -99,6 +99,13 @@ class EpochPlan:
         drawn = Drawn(training_set, order, jitters, size)
         return cls(learner, place, steps, drawn, beside, _plan_slots(learner, images, place))
 
+    @property
+    def memory_images(self) -> int:
+        """Memory images that the steps take beside those of the training set, of all processes."""
+        if self.slots is not None:
+            return int(self.slots.counts.sum())
+        return 0 if self.beside is None else len(self.beside.order)
+
     def batches(self, first: int = 0) -> Iterator[tuple[Batch, Batch | None]]:
         """Yields each step's batch, and its batch of memory images, from step ``first`` on."""
         learner, drawn, steps = self.learner, self.drawn, range(first, self.steps)
