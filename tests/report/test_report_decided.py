@@ -70,8 +70,8 @@ def test_a_method_without_parents_cannot_be_asked_for_them(folder: Path) -> None
     found = decided(read_runs(folder))
     er, kin = found.groups
     assert np.isnan(found.values["er"]["top1-parent"]).all()
-    assert found.of(er, "top1-parent")[2] == 0
-    assert found.of(kin, "top1-parent")[2] == 1
+    assert found.of(er, "top1-parent").n == 0
+    assert found.of(kin, "top1-parent").n == 1
 
 
 def test_kins_own_rule_is_the_expected_one(folder: Path) -> None:
@@ -85,10 +85,11 @@ def test_a_group_has_mean_deviation_and_number(folder: Path) -> None:
     found = decided(read_runs(folder))
     er, kin = found.groups
     one, two = found.values["er"]["top1"]
-    assert found.of(er, "top1") == pytest.approx(((one + two) / 2, abs(one - two) / 2**0.5, 2))
-    mean, std, count = found.of(kin, "own")
-    assert (mean, count) == (found.values["kin"]["own"][0], 1)
-    assert np.isnan(std)
+    both, std = found.of(er, "top1"), abs(one - two) / 2**0.5
+    assert (both.mean, both.std, both.n) == pytest.approx(((one + two) / 2, std, 2))
+    single = found.of(kin, "own")
+    assert (single.mean, single.n) == (found.values["kin"]["own"][0], 1)
+    assert np.isnan(single.std)
 
 
 def test_the_threshold_of_a_run_that_predicts_by_it_is_its_own(
@@ -108,7 +109,7 @@ def test_joint_training_stands_at_the_last_task(tmp_path: Path) -> None:
     found = decided(read_runs(tmp_path))
     (joint,) = found.groups
     assert found.last == joint.tasks - 1 > 0
-    assert found.of(joint, "expected-tree")[2] == 1
+    assert found.of(joint, "expected-tree").n == 1
     assert list(found.left_out) == [tmp_path / "er"]
     with pytest.raises(DataError, match="no run's raw scores can be used"):
         decided(read_runs(tmp_path), over="tasks")
@@ -167,12 +168,17 @@ def test_raw_scores_are_of_test_images(folder: Path) -> None:
 
 def test_the_command_shows_a_line_per_method(folder: Path, capsys: Any) -> None:
     assert main(["decide", str(folder)]) == 0
-    title, head, er, kin = capsys.readouterr().out.splitlines()
-    assert title == f"pw-JS after task {TASKS - 1}, iirc-shapes-v1"
-    assert head.split() == ["method", "runs", *RULES, "(oracle)"]
+    title, *head, er, kin = capsys.readouterr().out.splitlines()
+    assert title == f"pw-JS after task {TASKS - 1}, iirc-shapes-v1, mean ± 95 % interval over runs"
+    columns = ["method", "runs", "orders", "seeds", *RULES, "(oracle)"]
+    assert sorted(" ".join(head).split()) == sorted(columns)
     found = decided(read_runs(folder))
-    mean, std, _ = found.of(found.groups[0], "own")
-    assert er.split()[:5] == ["ER", "2", f"{mean:.3f}", "±", f"{std:.3f}"]
+    one, two = found.values["er"]["own"]
+    # Student's t with one degree of freedom is 12.706, the error of a mean of two half of this.
+    half = 12.706 * abs(one - two) / 2
+    interval = [f"{(one + two) / 2:.3f}", "±", f"{half:.3f}"]
+    assert " ".join(interval) in er
+    assert er.split()[:2] == ["ER", "2"]
     assert "–" in er.split()  # no parents
     assert "–" not in kin.split()
 
@@ -194,12 +200,13 @@ def test_json_has_every_number(folder: Path, capsys: Any) -> None:
     for group in found.groups:
         for rule in RULES:
             given = content["groups"][group.name][rule]
-            mean, std, count = found.of(group, rule)
-            if not count:
+            one = found.of(group, rule)
+            if not one.n:
                 assert given is None
                 continue
-            assert (given["mean"], given["runs"]) == (mean, count)
-            assert given["std"] == (None if count == 1 else std)
+            assert (given["mean"], given["runs"]) == (one.mean, one.n)
+            assert given["std"] == (None if one.n == 1 else one.std)
+            assert given["half_width"] == (None if one.n == 1 else one.half_width)
             assert given["oracle"] == (rule in ORACLES) == (rule == "expected-tree")
 
 
@@ -218,10 +225,10 @@ def test_a_report_has_the_table_and_the_figure(folder: Path, tmp_path: Path) -> 
     found = decided(runs)
     for group in found.groups:
         for rule in RULES:
-            row, (mean, _, count) = rows[group.name, rule], found.of(group, rule)
+            row, one = rows[group.name, rule], found.of(group, rule)
             assert row["oracle"] == str(rule == "expected-tree")
-            assert row["mean"] == (str(round(mean, 6)) if count else "")
-            assert row["runs"] == str(count)
+            assert row["mean"] == (str(round(one.mean, 6)) if one.n else "")
+            assert row["runs"] == str(one.n)
 
 
 def test_the_figure_shows_knowledge_and_decision(folder: Path) -> None:
@@ -231,9 +238,9 @@ def test_the_figure_shows_knowledge_and_decision(folder: Path) -> None:
     (axes,) = drawing.figure.axes
     shown = {bar.get_label(): bar.lines[0].get_xdata().tolist() for bar in axes.containers}
     assert shown == {
-        "decision: what was predicted": [found.of(group, "own")[0] for group in found.groups],
+        "decision: what was predicted": [found.of(group, "own").mean for group in found.groups],
         "knowledge: expected-tree (oracle)": [
-            found.of(group, "expected-tree")[0] for group in found.groups
+            found.of(group, "expected-tree").mean for group in found.groups
         ],
     }
     assert "expected-tree (oracle)" in drawing.caption

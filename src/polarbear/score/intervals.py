@@ -42,6 +42,11 @@ class Sample:
         """The standard error of the mean."""
         return self.std / math.sqrt(self.n) if self.n else math.nan
 
+    @property
+    def half_width(self) -> float:
+        """Half of the mean's 95 % interval, NaN for fewer than two."""
+        return _half_width(self.error, self.n - 1)
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -83,7 +88,7 @@ def interval(values: Sequence[float] | Floats) -> Interval:
     (0.6, 0.248, 3)
     """
     sample = Sample.of(values)
-    return Interval(sample.mean, _half_width(sample.error, sample.n - 1), sample.n)
+    return Interval(sample.mean, sample.half_width, sample.n)
 
 
 def paired(a: Sequence[float] | Floats, b: Sequence[float] | Floats) -> Difference:

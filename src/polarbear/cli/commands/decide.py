@@ -9,7 +9,9 @@ from polarbear.cli.shared.options import Json, Results, RunsRoot, flag
 from polarbear.report.read.decided import RULES, Decided, Over, decided
 from polarbear.report.read.groups import Group
 from polarbear.report.read.runs import read_runs
+from polarbear.report.read.words import spans
 from polarbear.score.decide import rule_in_words
+from polarbear.score.intervals import Sample
 
 
 def decide(
@@ -22,8 +24,8 @@ def decide(
 ) -> None:
     """Tell what a method knows from what it decides: score kept raw scores by other rules.
 
-    A line per method, a column per rule; own is what the runs predicted. Only runs made with
-    --keep-scores can be asked; others are named.
+    A line per method, a column per rule, means with 95 % intervals over runs; own is what the runs
+    predicted. Only runs made with --keep-scores can be asked; others are named.
     """
     runs = read_runs(paths)
     found = decided(runs, root, over)
@@ -34,12 +36,13 @@ def decide(
         print_json({**about, "groups": groups, "left_out": left_out})
         return
     screen = console()
-    screen.print(f"{found.words}, {runs.benchmark}", style="bold")
-    table = plain_table("method", "runs", *map(rule_in_words, RULES))
+    several = any(group.count > 1 for group in found.groups)
+    words = f"{found.words}, {runs.benchmark}{', mean ± 95 % interval over runs' * several}"
+    screen.print(words, style="bold", soft_wrap=True)
+    table = plain_table("method", "runs", "orders", "seeds", *map(rule_in_words, RULES))
     for group in found.groups:
-        numbers = (found.of(group, rule) for rule in RULES)
-        cells = (_cell(mean, std) for mean, std, _ in numbers)
-        table.add_row(group.title, str(group.count), *cells)
+        who = (group.title, str(group.count), spans(group.orders), spans(group.seeds))
+        table.add_row(*who, *(_cell(found.of(group, rule)) for rule in RULES))
     print_table(screen, table)
     for path, why in found.left_out.items():
         screen.print(f"left out: {path}: {why}", style="dim", soft_wrap=True)
@@ -49,17 +52,17 @@ def _numbers(found: Decided, group: Group) -> dict[str, dict[str, Any] | None]:
     """Return each rule's numbers for programs, None where it cannot be asked."""
     by_rule: dict[str, dict[str, Any] | None] = {}
     for rule in RULES:
-        mean, std, count = found.of(group, rule)
-        spread = None if math.isnan(std) else std
+        one = found.of(group, rule)
         numbers = {
-            "mean": mean,
-            "std": spread,
-            "runs": count,
+            "mean": one.mean,
+            "std": None if math.isnan(one.std) else one.std,
+            "half_width": None if math.isnan(one.half_width) else one.half_width,
+            "runs": one.n,
             "oracle": found.is_oracle(group, rule),
         }
-        by_rule[rule] = numbers if count else None
+        by_rule[rule] = numbers if one.n else None
     return by_rule
 
 
-def _cell(mean: float, std: float) -> str:
-    return share(mean) if math.isnan(std) else f"{share(mean)} ± {share(std)}"
+def _cell(one: Sample) -> str:
+    return share(one.mean) + (f" ± {share(one.half_width)}" if one.n > 1 else "")

@@ -13,7 +13,6 @@ from polarbear.report.read.decided import decided
 from polarbear.report.read.groups import Runs
 from polarbear.report.read.words import ENOUGH, over_runs, which_runs
 from polarbear.score.decide import rule_in_words
-from polarbear.score.intervals import quantile
 
 #: Distance of the two dots of a method, in rows: their error bars must not cover one another.
 APART = 0.14
@@ -30,21 +29,21 @@ def decisions(runs: Runs, options: Options) -> list[Drawing]:
     names_below = legend_columns((DECISION, f"{KNOWLEDGE}: {oracles}"), options.width)
     figure = style.new_figure(options.width, 1.1 + 0.36 * len(found.groups))
     axes, label = figure.add_subplot(), labels(found.groups)
-    for place, ((low, *_), (high, *_)) in enumerate(zip(own, knowledge, strict=True)):
-        axes.plot([low, high], [place - APART, place + APART], color="#bbbbbb", zorder=1)
+    for place, (low, high) in enumerate(zip(own, knowledge, strict=True)):
+        axes.plot([low.mean, high.mean], [place - APART, place + APART], color="#bbbbbb", zorder=1)
     for name, numbers, marker, shift in (
         (DECISION, own, "o", -APART),
         (fill(f"{KNOWLEDGE}: {oracles}", names_below[1]), knowledge, "D", APART),
     ):
-        means = [mean for mean, *_ in numbers]
-        spread = [half_width(std, n) for _, std, n in numbers]
+        means = [one.mean for one in numbers]
+        spread = [one.half_width if one.n >= ENOUGH else 0.0 for one in numbers]
         places = [place + shift for place in range(len(means))]
         look: Any = {"color": COLOURS[0 if marker == "o" else 1], "marker": marker}
         look |= {"capsize": points(2)}
         axes.errorbar(means, places, xerr=spread, linestyle="none", label=name, **look)
     axes.set_yticks(range(len(own)), [label(group) for group in found.groups])
     axes.set_ylim(len(own) - 0.5, -0.5)
-    highest = max(mean for mean, *_ in (*own, *knowledge) if mean == mean)
+    highest = max(one.mean for one in (*own, *knowledge) if one.n)
     axes.set_xlim(0, min(1.02, 1.15 * max(highest, 1e-9)))
     axes.set_xlabel(found.words)
     figure.legend(loc="outside lower center", ncols=names_below[0])
@@ -57,8 +56,3 @@ def decisions(runs: Runs, options: Options) -> list[Drawing]:
         f"intervals where n ≥ {ENOUGH} ({which_runs(found.groups)})."
     )
     return [Drawing("decisions", words, figure)]
-
-
-def half_width(std: float, n: int) -> float:
-    """Return half of a mean's 95 % interval where it is drawn, 0 where runs are too few."""
-    return quantile(n - 1) * std / n**0.5 if n >= ENOUGH else 0.0

@@ -15,6 +15,7 @@ from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.runs.decided import ASKED, parents_after, score_by_rule
 from polarbear.runs.folder import RunFolder
 from polarbear.score.decide import OWN_RULE, USUAL, Seen, decision
+from polarbear.score.intervals import Sample
 
 #: Which pw-JS of a run is meant: R_j after the last task, or the mean of R_0 to that.
 Over = Literal["last", "tasks"]
@@ -43,12 +44,9 @@ class Decided:
         """What the numbers are."""
         return f"pw-JS {'after task' if self.over == 'last' else 'over tasks 0 to'} {self.last}"
 
-    def of(self, group: Group, rule: str) -> tuple[float, float, int]:
-        """Return a rule's mean, the runs' standard deviation (n - 1), and how many runs have it."""
-        values = self.values[group.name][rule]
-        there = values[~np.isnan(values)]
-        mean = float(there.mean()) if there.size else np.nan
-        return mean, float(there.std(ddof=1)) if there.size > 1 else np.nan, there.size
+    def of(self, group: Group, rule: str) -> Sample:
+        """Return a rule's mean and deviation over the runs that have it, and their number."""
+        return Sample.of(self.values[group.name][rule])
 
     def is_oracle(self, group: Group, rule: str) -> bool:
         """Whether what a rule predicts for a group's runs is told what no learner is."""
@@ -57,7 +55,7 @@ class Decided:
 
     def knowledge(self, group: Group) -> str:
         """Return the oracle that scores best: it shows what the raw scores know."""
-        return max(ORACLES, key=lambda rule: np.nan_to_num(self.of(group, rule)[0], nan=-1.0))
+        return max(ORACLES, key=lambda rule: np.nan_to_num(self.of(group, rule).mean, nan=-1.0))
 
 
 @lru_cache(maxsize=4)

@@ -7,7 +7,6 @@ from polarbear.report.read.words import spans
 from polarbear.report.tables.formats import Cell, Table
 from polarbear.report.tables.results import WHO, full, mean_interval
 from polarbear.score.decide import rule_in_words
-from polarbear.score.intervals import Sample, interval
 
 
 def decision_tables(runs: Runs, options: Options) -> list[Table]:
@@ -20,14 +19,13 @@ def decision_tables(runs: Runs, options: Options) -> list[Table]:
         ("method", "rule", "oracle", "task", "mean", "std", "half_width", "runs"),
     ]
     for group in found.groups:
-        values = found.values[group.name]
-        by_rule = {rule: (interval(values[rule]), Sample.of(values[rule]).std) for rule in RULES}
-        numbers = (Cell(mean_interval(one.mean, one.half_width)) for one, _ in by_rule.values())
+        by_rule = {rule: found.of(group, rule) for rule in RULES}
+        numbers = (Cell(mean_interval(one.mean, one.half_width)) for one in by_rule.values())
         who = (group.title, str(group.count), spans(group.orders), spans(group.seeds))
         rows.append((*map(Cell, who), *numbers))
-        for rule, (one, std) in by_rule.items():
+        for rule, one in by_rule.items():
             about = (group.name, rule, found.is_oracle(group, rule), found.last)
-            records.append((*about, full(one.mean), full(std), full(one.half_width), one.n))
+            records.append((*about, *map(full, (one.mean, one.std, one.half_width)), one.n))
     head = (*WHO, *map(rule_in_words, RULES))
     words = (
         f"{found.words} by decision rule, {runs.benchmark}, test images, of the runs that have "
