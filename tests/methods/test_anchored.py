@@ -14,7 +14,15 @@ from polarbear.methods.anchored import Anchored
 from polarbear.methods.ewc import EWC
 from polarbear.methods.mas import MAS
 from polarbear.methods.si import SI
-from tiny_learner import at_task, batch_for, scores_of, slow_bce, step
+from tiny_learner import (
+    at_task,
+    batch_for,
+    context_for,
+    model_for,
+    scores_of,
+    slow_bce,
+    step,
+)
 
 
 def vector(parts: list[Tensor]) -> Tensor:
@@ -140,3 +148,20 @@ def test_rows_of_classes_to_come_do_not_matter() -> None:
     of_rows = learner.importance[begin : begin + rows.numel()].view_as(rows)
     assert not of_rows[4:].any()
     assert of_rows[:4].any(dim=1).all()
+
+
+@pytest.mark.parametrize("method", [EWC, MAS, SI])
+def test_weights_that_do_not_learn_are_not_held(method: type[Anchored]) -> None:
+    learner = method(model_for(method))
+    still = learner.model.backbone.layers[0].requires_grad_(False)
+    learner.model.head.grow(4)
+    learner.context = context_for(0, 0, 4)
+    learner.begin_task(learner.context)
+    batch = batch_for(learner)
+    step(learner, batch)
+    with_images(learner, [batch]).end_task()
+    count = sum(p.numel() for p in learner.model.parameters())
+    assert len(learner.importance) == count - sum(p.numel() for p in still.parameters())
+    assert learner.importance.any()
+    learner.loss(batch).backward()
+    assert learner.model.head.weight.grad is not None

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from polarbear.engine.contract.batch import Batch, TaskContext
@@ -22,8 +22,8 @@ class Anchored(Method):
         loss = BCE + strength / 2 · Σ Ω (θ − θ*)²
 
     A spring is at most as stiff as 1 / learning rate: a stiffer one would throw a weight beyond
-    θ* in one step. Both Ω and θ* are vectors over all parameters, the head's too; rows of classes
-    to come have Ω = 0.
+    θ* in one step. Both Ω and θ* are vectors over all parameters that learn, the head's too; rows
+    of classes to come have Ω = 0.
     """
 
     keep = "last"
@@ -46,9 +46,13 @@ class Anchored(Method):
             self.register_buffer("importance", torch.zeros_like(here))
             self.register_buffer("anchor", here)
 
+    def learning(self) -> dict[str, nn.Parameter]:
+        """Return the model's parameters that learn, by name: a network may have others, too."""
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
     def weights(self) -> Tensor:
-        """Return all parameters of the model as one vector, detached."""
-        return flat(self.model.parameters()).detach()
+        """Return all that learns as one vector, detached."""
+        return flat(self.learning().values()).detach()
 
     def stiffness(self) -> Tensor:
         """Return how firmly each weight is held: (parameters,)."""
@@ -59,7 +63,7 @@ class Anchored(Method):
         """Return BCE over this task's classes, and what the springs hold."""
         new = self.context.new
         learnt = bce(self.model(batch.images)[:, new], batch.targets[:, new])
-        away = flat(self.model.parameters()) - self.anchor
+        away = flat(self.learning().values()) - self.anchor
         return learnt + (self.stiffness() * away**2).sum() / 2
 
     @torch.no_grad()
@@ -70,7 +74,7 @@ class Anchored(Method):
 
 
 def mean_over_images(
-    method: Method, output: Callable[[Tensor, Tensor], Tensor], size: Callable[[Tensor], Tensor]
+    method: Anchored, output: Callable[[Tensor, Tensor], Tensor], size: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """Return the mean over the task's images of the sizes of their gradients: (parameters,).
 
@@ -78,7 +82,7 @@ def mean_over_images(
     the network in evaluation mode; ``size`` makes each entry one that is not negative.
     """
     model = method.model.eval()  # the next task's first step puts it back
-    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    parameters = {name: p.detach() for name, p in method.learning().items()}
 
     def number(at: dict[str, Tensor], image: Tensor, targets: Tensor) -> Tensor:
         return output(functional_call(model, at, (image[None],))[0], targets)

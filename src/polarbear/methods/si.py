@@ -47,7 +47,7 @@ class SI(Anchored):
         self.follow()
         loss = super().backward(batch, reference)
         # The springs reach every weight, so that each has a gradient; theirs is known.
-        found = flat(cast(Tensor, p.grad) for p in self.model.parameters())
+        found = flat(cast(Tensor, p.grad) for p in self.learning().values())
         self.gradient.copy_(found - self.stiffness() * (self.before - self.anchor))
         return loss
 
