@@ -152,9 +152,41 @@ def test_ranpac_is_a_ridge_regression_of_all_tasks_at_once(width: int) -> None:
     np.testing.assert_allclose(asked(learner, TEST), expected, atol=1e-6)
 
 
-def test_ranpac_without_validation_images_takes_the_ridge_it_was_given() -> None:
-    found = [asked(taught("ranpac", TASKS, ridge=ridge), TEST) for ridge in (1e-3, 1e6)]
-    assert np.abs(found[0]).max() > 2 * np.abs(found[1]).max()
+def slow_ridge(tasks: list[Task], seen: int, ridge: float) -> np.ndarray:
+    """A ridge regression on the features themselves, by least squares."""
+    rows = np.concatenate([features.double().numpy() for features, _ in tasks])
+    labels = np.concatenate([np.pad(y.numpy(), ((0, 0), (0, seen - y.shape[1]))) for _, y in tasks])
+    rows = np.concatenate([rows, ridge**0.5 * np.eye(WIDTH)])
+    return np.linalg.lstsq(rows, np.concatenate([labels, np.zeros((WIDTH, seen))]), rcond=None)[0]
+
+
+def test_ranpac_without_validation_images_asks_a_fifth_of_the_tasks_own() -> None:
+    # Labels that have nothing to do with the features: the more ridge, the better for others.
+    random = torch.Generator().manual_seed(5)
+    features = torch.randn(50, WIDTH, generator=random)
+    task = features, torch.eye(3)[torch.randint(3, (50,), generator=random)]
+    learner: Any = taught("ranpac", [task], width=0)
+    later = torch.randperm(50, generator=torch.Generator().manual_seed(100))[:10]  # by the seed
+    rest = torch.ones(50).bool()
+    rest[later] = False
+    part = [tuple(one[rest] for one in task)]
+    errors = {}
+    for power in range(-8, 9):
+        said = features[later].double().numpy() @ slow_ridge(part, 3, 10.0**power)  # type: ignore[arg-type]
+        errors[10.0**power] = ((said - task[1][later].numpy()) ** 2).mean()
+    best = min(errors, key=errors.__getitem__)
+    assert best > 1
+    # All images count in the end.
+    expected = TEST.double().numpy() @ slow_ridge([task], 3, best)
+    np.testing.assert_allclose(asked(learner, TEST), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("valid", [None, VALID])
+def test_ranpac_takes_the_ridge_it_was_given(valid: Task | None) -> None:
+    for ridge in (1e-3, 50.0):
+        learner = taught("ranpac", TASKS, valid, width=0, ridge=ridge)
+        expected = TEST.double().numpy() @ slow_ridge(TASKS, 7, ridge)
+        np.testing.assert_allclose(asked(learner, TEST), expected, atol=1e-8)
 
 
 def test_random_features_come_by_the_seed() -> None:

@@ -195,7 +195,7 @@ METHODS: Mapping[str, Listed] = MappingProxyType(
             "polarbear.methods.ranpac:RanPAC",
             "RanPAC",
             "a ridge regression on random features, of sums that every task adds to",
-            options={"parents": True, "majority": 0.5, "width": 2000, "ridge": 1.0},
+            options={"parents": True, "majority": 0.5, "width": 2000, "ridge": 0.0},
         ),
         "joint": Listed(
             "polarbear.methods.joint:Joint",

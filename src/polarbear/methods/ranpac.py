@@ -1,5 +1,6 @@
 """RanPAC: a ridge regression on random features (McDonnell et al., 2023)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,8 @@ class RanPAC(OnFeatures):
     """Ridge regression of the labels on h = relu(f W), with a W that is drawn once.
 
     What is kept, G = Σ h hᵀ and C = Σ h yᵀ, does not depend on the order of the images. How much
-    ridge a task's solution has is chosen by the squared error on in-task validation images.
+    ridge a task's solution has is chosen by the squared error on in-task validation images; where
+    there are none, by that on a fifth of the task's images, of a solution without these.
     """
 
     summary = "a ridge regression on random features, of sums that every task adds to"
@@ -26,8 +28,8 @@ class RanPAC(OnFeatures):
 
         width: int = field(default=2000, metadata={"at_least": 0})
         """Random features; 0 takes the network's own."""
-        ridge: float = field(default=1.0, metadata={"at_least": 1e-12})
-        """How much ridge, where there are no validation images to choose it by."""
+        ridge: float = field(default=0.0, metadata={"at_least": 0})
+        """How much ridge; 0 chooses it anew after every task."""
 
     projection: Tensor
     gram: Tensor
@@ -45,12 +47,31 @@ class RanPAC(OnFeatures):
         return (features @ self.projection).relu() if self.options.width else features
 
     def add(self, features: Tensor, targets: Tensor) -> None:
-        """Add a task's images to the sums, and solve with the ridge that validation likes best."""
+        """Add a task's images to the sums, and solve with the ridge that suits others best."""
         if not self.context.old:
             self.draw(features.shape[1])
+        self.labelled = grown(self.labelled, self.context.seen)
+        others, ridge = self.gathered("valid"), self.options.ridge
+        later = torch.zeros(len(features), dtype=torch.bool, device=features.device)
+        if not ridge and not len(others[0]):
+            later[torch.randperm(len(later), generator=self.random())[: len(later) // 5]] = True
+            others = features[later], targets[later]
+        self.count(features[~later], targets[~later])
+        solved = self.solver()
+        ridge = ridge or self.best_ridge(solved, *others)
+        if later.any():
+            self.count(*others)
+            solved = self.solver()
+        self.register_buffer("weights", solved(ridge))
+
+    def count(self, features: Tensor, targets: Tensor) -> None:
+        """Add images to the sums."""
         hidden = self.hidden(features)
         self.gram = self.gram + hidden.T @ hidden
-        self.labelled = grown(self.labelled, self.context.seen) + targets.T @ hidden
+        self.labelled = self.labelled + targets.T @ hidden
+
+    def solver(self) -> Callable[[float], Tensor]:
+        """Return what makes weights (width, seen) of how much ridge there is."""
         values, axes = torch.linalg.eigh(self.gram)
         turned = axes.T @ self.labelled.T
 
@@ -58,23 +79,30 @@ class RanPAC(OnFeatures):
             found: Tensor = axes @ (turned / (values.clamp(min=0) + ridge)[:, None])
             return found
 
-        features, targets = self.gathered("valid")
-        ridge = self.options.ridge
-        if len(features):
-            hidden = self.hidden(features)
-            tried = [10.0**power for power in range(-8, 9)]
-            errors = [float(((hidden @ solved(one) - targets) ** 2).mean()) for one in tried]
-            ridge = tried[errors.index(min(errors))]
-        self.register_buffer("weights", solved(ridge))
+        return solved
+
+    def best_ridge(
+        self, solved: Callable[[float], Tensor], features: Tensor, targets: Tensor
+    ) -> float:
+        """Return the ridge with the lowest squared error on images; 1 where there are none."""
+        if not len(features):
+            return 1.0
+        hidden, tried = self.hidden(features), [10.0**power for power in range(-8, 9)]
+        errors = [float(((hidden @ solved(one) - targets) ** 2).mean()) for one in tried]
+        return tried[errors.index(min(errors))]
 
     def draw(self, width: int) -> None:
         """Draw the projection by the run's seed, and begin the sums."""
-        random = torch.Generator().manual_seed(self.context.settings.seed)
-        drawn = torch.randn(width, self.options.width, generator=random, dtype=torch.float64)
+        size = (width, self.options.width)
+        drawn = torch.randn(size, generator=self.random(), dtype=torch.float64)
         self.projection = drawn.to(self.gram.device)
         hidden = self.options.width or width
         self.gram = self.gram.new_zeros(hidden, hidden)
         self.labelled = self.labelled.new_zeros(0, hidden)
+
+    def random(self) -> torch.Generator:
+        """Return what draws by the run's seed."""
+        return torch.Generator().manual_seed(self.context.settings.seed)
 
     def class_scores(self, features: Tensor) -> Tensor:
         """Return the regression's values, near 1 where a label is likely."""
