@@ -11,6 +11,8 @@ from polarbear.named.registry import benchmarks
 CIFAR = ("iirc-cifar", "cil-cifar")
 # They have the rates of their literature, not the paper's.
 SOFTMAX = ("replay", "wa", "bic", "lwf", "er-ace", "derpp", "ss-il")
+# Where no class is below another, they look for no parents.
+ON_FEATURES = ("ncm", "slda", "ranpac")
 IMAGENET = tuple(f"{kind}-imagenet-{size}" for kind in ("iirc", "cil") for size in ("full", "lite"))
 
 
@@ -46,7 +48,9 @@ def test_the_papers_values(benchmark: str, method: str) -> None:
         plateau = (settings.plateau_patience, settings.plateau_factor, settings.plateau_threshold)
         assert plateau == (10, 0.1, 1e-3)
         assert (settings.memory_per_class, settings.memory_total) == (20, None)
-        assert (settings.seed, settings.decision, settings.options) == (100, None, {})
+        assert (settings.seed, settings.decision) == (100, None)
+        flat = benchmark.startswith("cil") and method in ON_FEATURES
+        assert settings.options == ({"parents": False} if flat else {})
 
 
 def test_kin_has_a_recipe_of_its_own_on_cifar() -> None:
@@ -84,6 +88,13 @@ def test_tasks_of_five_have_the_literatures_recipe(
     assert (settings.memory_total, settings.batch_size, settings.momentum) == (2000, 128, 0.9)
 
 
+@pytest.mark.parametrize("method", ON_FEATURES)
+def test_methods_on_features_predict_one_class_in_tasks_of_five(method: str) -> None:
+    settings = settings_for(method, "cil-cifar-b0-5")
+    assert settings.options == {"parents": False}
+    assert (settings.schedule, settings.epochs_of(0)) == ("cosine", 200)
+
+
 def test_gdumb_has_the_recipe_of_its_authors_on_cifar() -> None:
     for benchmark in ("iirc-cifar", "cil-cifar"):
         settings = settings_for("gdumb", benchmark)
@@ -108,6 +119,14 @@ def test_the_embedded_benchmark_trains_a_small_network(method: str) -> None:
 def test_changes_of_ones_own_come_last() -> None:
     settings = settings_for("icarl-cnn", "iirc-imagenet-lite", learning_rate=0.2, order=3)
     assert (settings.learning_rate, settings.order, settings.network) == (0.2, 3, "resnet50")
+
+
+def test_an_option_of_ones_own_leaves_the_presets_others_alone() -> None:
+    settings = settings_for("ranpac", "cil-cifar", options={"width": 50})
+    assert settings.options == {"parents": False, "width": 50}
+    settings = settings_for("ranpac", "cil-cifar", options={"parents": True})
+    assert settings.options == {"parents": True}
+    assert settings_for("ranpac", "iirc-cifar", options={"width": 50}).options == {"width": 50}
 
 
 def test_another_schedule_leaves_the_steps_of_the_presets_behind() -> None:

@@ -64,6 +64,17 @@ def test_the_command_names_what_departs_from_the_preset() -> None:
     assert "--momentum" not in command
 
 
+def test_a_command_has_the_options_that_are_not_the_presets() -> None:
+    def command(**own: object) -> str:
+        options = {"distillation": 3.0, "temperature": 2.0} | own
+        settings = settings_for("lwf", "cil-cifar-b0-5", options=options)
+        return command_of(settings.to_dict()).removeprefix("polarbear run lwf --benchmark ")
+
+    assert command() == "cil-cifar-b0-5"
+    # The method's own default, but not the preset's.
+    assert command(distillation=1.0) == "cil-cifar-b0-5 --options.distillation 1.0"
+
+
 def test_the_command_of_a_preset_with_steps_is_short() -> None:
     settings = settings_for("replay", "iirc-cifar")
     assert command_of(settings.to_dict()) == "polarbear run replay --benchmark iirc-cifar"

@@ -54,6 +54,8 @@ def settings_for(
 ) -> Settings:
     """Return a preset's settings with changes of your own on top; the benchmark must be known here.
 
+    A method's ``options`` are changed one by one.
+
     >>> settings_for("er", "iirc-cifar", order=3).learning_rate
     1.0
     """
@@ -62,6 +64,8 @@ def settings_for(
     if changes.get("schedule", "steps") != "steps":
         for name in ("rate_steps", "rate_factor"):  # the preset's are for its own schedule
             values.pop(name, None)
+    if isinstance(options := changes.get("options"), dict):  # anything else is refused below
+        changes = changes | {"options": values.get("options", {}) | options}
     return Settings.from_dict({"method": method, "benchmark": benchmark} | values | changes)
 
 

@@ -84,7 +84,8 @@ def departures(
     usual = Settings.from_dict(asked | values).to_dict()
     if usual["decision"] is None and settings.get("decision") is not None:
         usual["decision"] = OWN_RULE if settings["decision"] == OWN_RULE else USUAL
-    usual |= {f"options.{key}": value for key, value in options.items()}
+    own = {**options, **usual["options"]}  # a preset may have others than the method
+    usual |= {f"options.{key}": value for key, value in own.items()}
     given = {key: value for key, value in settings.items() if key != "options"}
     given |= {f"options.{key}": value for key, value in settings["options"].items()}
     return {k: v for k, v in given.items() if k not in usual or v != usual[k]}
