@@ -56,7 +56,11 @@ def assert_as_in_the_run(folder: Path, after: int = 1) -> None:
     assert model.classes == shapes_stream()[after].seen
 
 
-@pytest.mark.parametrize("method", [*(m for m in METHODS if m != "joint"), "kin"])
+# Beside the paper's, those that predict by more than the network.
+MORE = ("kin", "bic", "icarl-nme", "hcv", "slda")
+
+
+@pytest.mark.parametrize("method", [*(m for m in METHODS if m != "joint"), *MORE])
 def test_it_predicts_what_the_run_predicted(tmp_path: Path, method: str) -> None:
     trained(tmp_path / "run", method)
     assert_as_in_the_run(tmp_path / "run")

@@ -47,8 +47,7 @@ class HCV(ICarlCNN):
 
     def find_parent(self, context: TaskContext, column: int) -> int:
         """Return the old class that fires most often on a new class's images; −1: too seldom."""
-        images = context.class_images(column)
-        if self.teacher is None or not len(images):
+        if self.teacher is None or not len(images := context.class_images(column)):
             return -1
         with context.autocast():
             rates = (looked_at(self.teacher, images) > 0).float().mean(dim=0)
