@@ -1,6 +1,5 @@
 """Pictures of what methods say of themselves: the tree they infer, the numbers they log."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,13 +7,16 @@ import pytest
 from engine_run import shapes_stream, tiny
 from polarbear.base.errors import DataError
 from polarbear.launch.runner import run
+from polarbear.named.registry import find
 from polarbear.report.figures.logged import logged
 from polarbear.report.figures.style import styled
 from polarbear.report.figures.tree import inferred_trees
 from polarbear.report.options import Options
 from polarbear.report.read.runs import read_runs
+from polarbear.report.read.trees import inferred
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result_file import summarise
+from synthetic_runs import summary
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,13 +49,22 @@ def test_the_tree_of_a_run_is_drawn_beside_the_true_one(folder: Path) -> None:
 
 
 def test_a_summary_keeps_the_tree(folder: Path, tmp_path: Path) -> None:
-    summary = summarise(RunFolder(folder / "kin"))
+    content = summarise(RunFolder(folder / "kin"))
     file = tmp_path / "iirc-shapes" / "kin" / "order-0.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps(summary))
+    summary(file, **content)
     (group,) = read_runs(file).groups
     assert group.runs[0].tree == RunFolder(folder / "kin").inferred_tree()
     assert "tree" not in summarise(RunFolder(folder / "er"))
+
+
+def test_the_tree_of_a_summary_is_of_the_tasks_it_came_to(tmp_path: Path) -> None:
+    file = tmp_path / "iirc-shapes" / "kin" / "order-1.json"
+    tasks, tree = find("iirc-shapes").schedule(1).tasks, find("iirc-shapes").hierarchy()
+    came = {name for task in tasks[:2] for name in task}
+    due = sum(tree.parent(name) in came for name in came)
+    summary(file, [0.5, 0.4, *[None] * (len(tasks) - 2)], order=1, tree={})
+    (found,) = inferred(read_runs(file), tree)
+    assert (set(found.seen), len(found.true)) == (came, due)
 
 
 def test_numbers_of_a_methods_own_are_drawn_over_the_epochs(folder: Path) -> None:

@@ -680,6 +680,9 @@ def test_parts_lead_to_their_files(browser: Any, file: Path, tmp_path: Path) -> 
         "average-pw-js": ["figures/average-pw-js.pdf", "figures/average-pw-js.svg"],
         "last-scores": ["tables/last-scores.csv", "tables/last-scores.tex"],
         "logged": ["figures/a name </script> #1.pdf"],
+        "transfer": ["tables/transfer.md"],
+        "confusion": ["figures/confusion.pdf"],
+        "confusion-er": ["figures/confusion-er.svg"],
     }
     add_links(page, files)
     with opened(browser, page) as site:
@@ -693,10 +696,13 @@ def test_parts_lead_to_their_files(browser: Any, file: Path, tmp_path: Path) -> 
             "SVG": "figures/average-pw-js.svg",
         }
         table = links("section[aria-labelledby=table-title] .files")
-        assert table == {"CSV": "tables/last-scores.csv", "LaTeX": "tables/last-scores.tex"}
+        last = {"CSV": "tables/last-scores.csv", "LaTeX": "tables/last-scores.tex"}
+        assert table == {**last, "Markdown": "tables/transfer.md"}
+        matrices = links("section[aria-labelledby=confusion-title] .files")
+        assert matrices == {"PDF": "figures/confusion.pdf", "SVG": "figures/confusion-er.svg"}
         odd = site.page.locator("#file-list li", has_text="logged").locator("a")
         assert odd.get_attribute("href") == "figures/a%20name%20%3C/script%3E%20%231.pdf"
-        assert site.page.locator("#file-list li").count() == 3
+        assert site.page.locator("#file-list li").count() == 6
         assert not site.page.is_visible("[data-files=questions]")
         assert site.errors == []
     with opened(browser, file) as site:

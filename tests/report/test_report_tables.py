@@ -281,6 +281,7 @@ def test_a_short_run_is_not_among_the_last_scores(tmp_path: Path) -> None:
     table = last_scores(read_runs(tmp_path))
     assert "Scores after task 6" in table.caption
     assert [[cell.text for cell in row[:2]] for row in table.rows] == [["ER", "2"]]
+    assert "over n = 2 runs (orders 0, 1, seed 100). Left out: 2 runs without" in table.caption
     assert {row[:5] for row in table.records[1:]} == {("er", 2, "0, 1", "100", 6)}
 
 
@@ -288,7 +289,8 @@ def test_a_run_of_few_tasks_is_not_called_unfinished(tmp_path: Path) -> None:
     (make_run(tmp_path / "a", done=2, tasks=2) / "finished.json").write_text('{"seconds": 1.0}')
     make_run(tmp_path / "b", seed=1)
     table = last_scores(read_runs(tmp_path))
-    assert "fewer than all tasks in 1 of 2 runs." in table.caption
+    assert "one run per method (order 0, seed 1). Left out: 1 run without scores" in table.caption
+    assert "fewer than all tasks in 1 of 2 runs." in result_tables(read_runs(tmp_path))[0].caption
 
 
 def test_the_paper_stands_beside_ours(tmp_path: Path) -> None:

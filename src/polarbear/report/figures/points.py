@@ -13,7 +13,7 @@ from polarbear.report.options import Options
 from polarbear.report.palette import looks
 from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.series import average
-from polarbear.report.read.words import ENOUGH, caption, over_runs
+from polarbear.report.read.words import ENOUGH, caption_at_last, over_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,7 @@ def levels(runs: Runs, options: Options) -> list[Drawing]:
         taken += [(x - 0.01, y - up, x + 0.01, y + up)]
     _name(axes, runs, groups, ends, size, taken)
     what = f"pw-JS among superclasses against that among subclasses after task {last}"
-    words = f"{caption(runs, what)} Small dots: single runs. Dotted: as good at both."
+    words = f"{caption_at_last(runs, what)} Small dots: single runs. Dotted: as good at both."
     return [Drawing("levels", words, axes.get_figure(root=True))]  # type: ignore[arg-type]
 
 
@@ -95,10 +95,10 @@ def bytes_kept(runs: Runs, options: Options) -> list[Drawing]:
     heights = [float(group.mean("pw_jaccard")[last]) / top for group in groups]
     _name(axes, runs, groups, list(zip(across.tolist(), heights, strict=True)), size)
     there = {group.name for group in groups}
-    without = [group.title for group in runs.groups if group.name not in there]
+    without = [group.title for group in runs.compared if group.name not in there]
     rest = f" Without {', '.join(without)}: not known." if without else ""
     what = f"pw-JS after task {last} against the bytes kept from task to task"
-    return [Drawing("bytes-kept", caption(runs, what) + rest, axes.get_figure(root=True))]  # type: ignore[arg-type]
+    return [Drawing("bytes-kept", caption_at_last(runs, what) + rest, axes.get_figure(root=True))]  # type: ignore[arg-type]
 
 
 def _axes(size: tuple[float, float], x: str, y: str) -> "Axes":

@@ -37,8 +37,9 @@ class Families:
 def families(runs: Runs, root: str | Path | None = None) -> Families:
     """Return the scores by superclass of the runs that have kept their predictions.
 
-    After the last task that all have come to, classes are the same in every order, so that all
-    orders count. ``root`` is the folder with the data (default: where the runs found them).
+    All orders count: after the benchmark's last task, classes are the same in each; before it, a
+    superclass has the mean over the orders in which it has come. ``root`` is the folder with the
+    data (default: where the runs found them).
     """
     tree, last = known_hierarchy(runs.benchmark), runs.last
     if not tree.superclasses:

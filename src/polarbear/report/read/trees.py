@@ -1,9 +1,11 @@
 """The trees that methods infer: which class they put below which, beside the truth."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.named.registry import find
 from polarbear.report.read.groups import Group, Run, Runs
 
 
@@ -44,8 +46,17 @@ def inferred(runs: Runs, hierarchy: Hierarchy) -> list[Inferred]:
 
 
 def _of(group: Group, run: Run, hierarchy: Hierarchy) -> Inferred:
-    # A summary does not say which classes came when: it is of a whole run.
-    came = {c for task in run.classes[: run.done[-1] + 1] for c in task} or set(hierarchy.names)
+    came = {c for task in _tasks(run)[: run.done[-1] + 1] for c in task} or set(hierarchy.names)
     seen = tuple(name for name in hierarchy.names if name in came)
     true = {name: up for name in seen if (up := hierarchy.parent(name)) in came}
     return Inferred(group, run, seen, true, run.tree or {})
+
+
+def _tasks(run: Run) -> Sequence[tuple[str, ...]]:
+    """Return the classes of each task; a summary's are those of its published order, if any."""
+    if run.classes or run.order is None:
+        return run.classes
+    try:
+        return find(run.benchmark).schedule(run.order).tasks
+    except PolarbearError:
+        return ()

@@ -1,6 +1,7 @@
 """What captions say of the runs behind numbers: how many, which class orders and seeds."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from polarbear.base.errors import counted
 from polarbear.report.read.groups import Group, Runs
@@ -65,3 +66,10 @@ def caption(runs: Runs, what: str) -> str:
     rest = f"; fewer than all tasks in {behind} of {counted(runs.count, 'run')}" if behind else ""
     which = which_runs(runs.groups)
     return f"{what}, {runs.benchmark}, {runs.split} images; {over} ({which}){rest}."
+
+
+def caption_at_last(runs: Runs, what: str) -> str:
+    """Say the same of what is shown after the last task, of the runs that have scores there."""
+    absent = len(runs.short)
+    rest = f" Left out: {counted(absent, 'run')} without scores there." if absent else ""
+    return caption(replace(runs, groups=runs.at_last), what) + rest

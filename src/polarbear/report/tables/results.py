@@ -18,7 +18,7 @@ from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.paper import Published, paper_results
 from polarbear.report.read.series import Course, Series, average, own_images
 from polarbear.report.read.transfer import AVERAGE, BACKWARD, FORGETTING, forward
-from polarbear.report.read.words import caption, spans
+from polarbear.report.read.words import caption, caption_at_last, spans
 from polarbear.report.tables.formats import Cell, Table
 from polarbear.report.tables.marks import NO_RULE, RULE, best, weak
 from polarbear.score.cases import FEW
@@ -152,7 +152,7 @@ def _line_each(runs: Runs, name: str, what: str, shown: Sequence[_Shown]) -> Tab
     head = (*WHO, *(one.head for one in there), *COSTS.values())
     varies = any(of is not None for column in counted.values() for of in column)
     rules = (_rule(any(won.values())), *[FEW_RULE] * varies, COST_RULE)
-    words = " ".join((caption(runs, what), *rules))
+    words = " ".join((caption_at_last(runs, what), *rules))
     return Table(name, words, head, tuple(rows), (RECORD, *records))
 
 

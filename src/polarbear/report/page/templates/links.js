@@ -16,7 +16,8 @@ function fileLinks(name) {
 function setUpLinks() {
   const names = Object.keys(FILES);
   for (const place of document.querySelectorAll(".files")) {
-    const here = place.dataset.files.split(" ").filter((name) => FILES[name]);
+    // A figure per method has the method's name after its own: confusion-er.
+    const here = place.dataset.files.split(" ").flatMap((word) => names.filter((name) => name === word || name.startsWith(`${word}-`)));
     place.hidden = !here.length;
     place.replaceChildren(...here.map(fileLinks));
   }
