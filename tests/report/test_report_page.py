@@ -215,6 +215,23 @@ def test_table_tells_means_intervals_and_the_best(site: Opened, runs: Runs) -> N
     assert page.evaluate("document.activeElement.textContent") == "Jaccard"
 
 
+def test_scores_that_others_know_are_offered_by_their_names(runs: Runs) -> None:
+    data = page_data(runs, images=False)
+    titles = {one["id"]: one["title"] for one in data["metrics"]}
+    assert titles["average_incremental"].startswith("average incremental score")
+    assert titles["backward_transfer"].startswith("backward transfer")
+    er = data["methods"][runs.names.index("er")]["scores"]
+    r = [run.scores["pw_jaccard"] for run in runs.group("er").runs]
+    assert er["average_incremental"]["mean"][2] == pytest.approx(
+        np.mean(r, axis=0)[:3].mean(), abs=1e-4
+    )
+    r_jk = np.mean([run.by_task["pw_jaccard"] for run in runs.group("er").runs], axis=0)
+    due = (r_jk[2, :2] - np.diagonal(r_jk)[:2]).mean()
+    assert er["backward_transfer"]["mean"][2] == pytest.approx(due, abs=1e-4)
+    joint = data["methods"][runs.names.index("joint")]["scores"]
+    assert joint["average_incremental"]["mean"][-1] is None
+
+
 def test_arrow_keys_change_the_task_everywhere(site: Opened) -> None:
     page = site.page
     cards = page.inner_text("#questions")
@@ -813,6 +830,11 @@ def test_scores_stand_against_what_is_kept(browser: Any, tmp_path: Path) -> None
         told = site.page.locator("#kept svg").first.get_attribute("aria-label")
         assert "finetune 0 B and 0.0" in told
         assert "ER 1.5 MB and 0." in told
+        heads = site.page.locator("#results thead th").all_inner_texts()
+        assert heads[-1] == "bytes kept"
+        assert "seconds" not in heads  # nobody says
+        cells = site.page.locator("#results tbody tr td:last-child").all_inner_texts()
+        assert cells == ["0 B", "1.5 MB"]
         marks = site.page.locator("#kept svg > text").all_text_contents()
         assert {"0", "1 MB", "10 MB"} <= set(marks)
         assert site.errors == []

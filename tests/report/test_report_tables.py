@@ -234,7 +234,10 @@ def test_a_summary_of_joint_training_says_of_what_its_ratios_are(tmp_path: Path)
     table = last_scores(runs)
     column = table.head.index("implication")
     assert [row[column].text for row in table.rows if row[0].text == "joint"] == ["0.75 of 40"]
-    assert transfer(runs).rows[1][0].text == "joint"
+    table = transfer(runs)
+    column = table.head.index("average incremental score")
+    assert [row[0].text for row in table.rows] == ["ER", "joint"]
+    assert [row[column].text == "–" for row in table.rows] == [False, True]  # one task is no mean
 
 
 def forward_by_hand(run: Run, task: int) -> float | None:

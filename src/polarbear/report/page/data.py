@@ -11,18 +11,19 @@ from numpy.typing import ArrayLike
 from polarbear.base.arrays import Floats
 from polarbear.methods.catalogue import is_bound
 from polarbear.report.palette import Look, looks
+from polarbear.report.read import transfer
 from polarbear.report.read.cases import Cases, cases
 from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.paper import paper_results
 from polarbear.report.read.series import average
 from polarbear.report.read.words import ENOUGH
 from polarbear.report.tables.marks import NO_RULE, RULE, best
+from polarbear.report.tables.results import COSTS
 from polarbear.score import catalogue
 from polarbear.score.cases import FEW, varying_scores
 from polarbear.score.catalogue import Better, PairScore, image_scores
 from polarbear.score.record import BY_TASK
 from polarbear.score.relations import LEVELS
-from polarbear.score.table import ScoreTable
 
 
 class Offered(NamedTuple):
@@ -46,6 +47,17 @@ FORGETTING = Offered(
     "mean fall of R_jk from its best; images gain labels over time, so not all is forgetting",
     "low",
 )
+#: The same under names that others use.
+TRANSFER = (
+    Offered(
+        *("average_incremental", "By task", "average incremental score (pw-JS)", "average"),
+        "mean of R_0 to R_j",
+    ),
+    Offered(
+        *("backward_transfer", "By task", "backward transfer (pw-JS)", "backward transfer"),
+        "mean of R_jk − R_kk over earlier tasks; images gain labels over time, which lowers it",
+    ),
+)
 #: Scores of one task's images: how their names end, on what, their sign and what they tell.
 OF_A_TASK = (
     ("new", "the newest task, R_jj", " R_jj", "what was just learnt"),
@@ -61,7 +73,7 @@ LEVEL_WORDS = {
 def score_data(runs: Runs) -> dict[str, Any]:
     """Return methods, scores and what explains them, ready for JSON."""
     groups = [
-        replace(group, runs=tuple(_with_derived(run, runs.split) for run in group.runs))
+        replace(group, runs=tuple(_with_derived(run) for run in group.runs))
         for group in runs.groups
     ]
     offered, look = _offered(groups), looks(groups)
@@ -87,6 +99,7 @@ def score_data(runs: Runs) -> dict[str, Any]:
         "marks": {one.id: _marks(groups, one, counted) for one in offered},
         "rules": [RULE, NO_RULE],
         "few": FEW,
+        "costs": COSTS,
     }
 
 
@@ -104,7 +117,7 @@ def _method(group: Group, offered: Iterable[Offered], look: Look) -> dict[str, A
         "finished": sum(run.finished for run in group.runs),
         "orders": group.orders,
         "seeds": group.seeds,
-        "kept": rounded([group.cost("kept")])[0],
+        **{part: rounded([group.cost(part)])[0] for part in COSTS},
         "scores": {
             name: _numbers(group.mean(name), group.half_width(name), group.counts(name))
             for name in scores
@@ -173,12 +186,13 @@ def _numbers(mean: Floats, half: Floats, counts: tuple[int, ...]) -> dict[str, A
     return {"mean": rows(mean), "half": rows(half), "n": list(counts)}
 
 
-def _with_derived(run: Run, split: str) -> Run:
-    """Add what follows from R_jk: the score on the newest task, and forgetting."""
-    newest = {name: np.diagonal(run.by_task[name]) for name in BY_TASK}
-    forgetting = ScoreTable(run.benchmark, run.order, split, newest, run.by_task).forgetting
-    derived = {f"{name}@new": values for name, values in newest.items()}
-    return replace(run, scores={**run.scores, **derived, "forgetting": forgetting})
+def _with_derived(run: Run) -> Run:
+    """Add what follows from R_j and R_jk: the newest task's score, forgetting, transfer."""
+    newest = {f"{name}@new": np.diagonal(run.by_task[name]) for name in BY_TASK}
+    names = (FORGETTING.id, *(one.id for one in TRANSFER))
+    series = (transfer.FORGETTING, transfer.AVERAGE, transfer.BACKWARD)
+    derived = {name: one.of_run(run) for name, one in zip(names, series, strict=True)}
+    return replace(run, scores={**run.scores, **newest, **derived})
 
 
 def _offered(groups: list[Group]) -> list[Offered]:
@@ -218,7 +232,7 @@ def _known() -> list[Offered]:
         if score.name in BY_TASK
         for what, on, r, about in OF_A_TASK
     ]
-    return [*levels, *pairs, FORGETTING, *by_task]
+    return [*levels, *pairs, FORGETTING, *TRANSFER, *by_task]
 
 
 def rounded(values: ArrayLike) -> list[float | None]:

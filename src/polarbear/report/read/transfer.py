@@ -16,7 +16,14 @@ from polarbear.report.read.series import Series
 from polarbear.score.table import average_incremental, backward_transfer, forgetting
 from polarbear.score.transfer import before_arrival, mean_so_far
 
-AVERAGE = Series(lambda run: average_incremental(run.scores["pw_jaccard"]))
+
+def _average(run: Run) -> Floats:
+    """Return the mean of R_0 to R_j; joint training has the last alone, which is no such mean."""
+    r = run.scores["pw_jaccard"]
+    return np.full(len(r), np.nan) if run.joint else average_incremental(r)
+
+
+AVERAGE = Series(_average)
 BACKWARD = Series(lambda run: backward_transfer(run.by_task["pw_jaccard"]))
 FORGETTING = Series(lambda run: forgetting(run.by_task["pw_jaccard"]))
 
