@@ -89,6 +89,7 @@ def test_what_cannot_be_predicted_is_refused(place: Path, refused: Callable[...,
     (place / "damaged.png").write_bytes(b"\x89PNG no more")
     assert "no image lies below empty: images end in .jpeg" in refused("predict", "kin", "empty")
     assert "absent.png" in refused("predict", "kin", "absent.png")
+    assert "which images?" in refused("predict", "kin")
     assert "damaged.png cannot be read" in refused("predict", "kin", "damaged.png")
     assert "images is no run folder" in refused("predict", "images", "images/b.png")
     assert "two ways to print" in refused("predict", "kin", "images", "--json", "--csv")

@@ -14,7 +14,7 @@ from polarbear.cli import main
 from polarbear.cli.shared.several_runs import print_outcomes
 from polarbear.launch.fleet import Outcome
 from polarbear.runs.folder import RunFolder
-from synthetic_runs import make_run, summary
+from synthetic_runs import make_run, shapes, summary
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -29,6 +29,22 @@ def _clean_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 def printed(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     assert main([str(word) for word in words]) == 0
     return capsys.readouterr().out
+
+
+# --- what a run found -------------------------------------------------------------------------
+
+
+def test_a_ratio_says_of_how_many_cases_it_is(capsys: Any) -> None:
+    folder = make_run(Path("er"), predictions=True)
+    view, tree = shapes(0).test(6), shapes(0).hierarchy
+    predicted = np.zeros((len(view), len(view.classes)), bool)
+    child = next(i for i, name in enumerate(view.classes) if tree.parent(name))
+    predicted[:3, child] = True
+    RunFolder(folder).save_predictions(6, predicted)
+    shown = " ".join(printed(capsys, "resume", folder).split())
+    assert f"of the subclasses it predicts (3 on {len(view)} images) come with" in shown
+    (folder / "predictions" / "after_6.npz").write_bytes(b"damaged")
+    assert "of the subclasses it predicts come with" in printed(capsys, "resume", folder)
 
 
 # --- compare ----------------------------------------------------------------------------------
@@ -48,13 +64,23 @@ def test_two_groups_of_a_method_have_their_own_numbers(capsys: Any) -> None:
     long, short = cifar_run("long", 0.7), cifar_run("short", 0.2, epochs=1, tasks=2, done=2)
     shown = tables(printed(capsys, "compare", long, short, "--paper"))
     titles = ["ER, epochs 1, 1 run", "ER, epochs 140, 1 run"]
-    said = f"not in the line of task 21: {short}: it has come to task 1"
+    said = f"{short} has no scores after task 21: it has come to task 1"
     assert list(shown) == [*titles, said]
     few, all_of_them = (shown[title] for title in titles)
     assert few[0] == "not the paper's settings: epochs 1"
     assert (len(few), len(all_of_them)) == (1 + 1 + 1 + 2 + 1, 1 + 1 + 22 + 1)
     ours = {folder: f"{RunFolder(folder).table().r[0]:.3f}" for folder in (long, short)}
     assert few[3].split()[1] == ours[short] != ours[long] == all_of_them[2].split()[1]
+
+
+def test_a_run_on_each_side_is_no_run_twice(capsys: Any, caplog: pytest.LogCaptureFixture) -> None:
+    a, b = make_run(Path("a/er"), level=0.7), make_run(Path("b/er"), level=0.2)
+    printed(capsys, "compare", "a", "b")
+    assert "both count" not in caplog.text
+    again = make_run(Path("a/again"))
+    printed(capsys, "compare", "a", "b")
+    assert f"{again} and {a} have the same order 0 and seed 100; both count" in caplog.text
+    assert str(b) not in caplog.text
 
 
 def test_json_keeps_every_group(capsys: Any) -> None:

@@ -128,6 +128,18 @@ def told(
     return found
 
 
+def cases_after(folder: RunFolder, after: int) -> dict[str, int]:
+    """Return of how many cases ratios are after a task, and of how many images; what is known."""
+    try:
+        manifest, predicted = folder.manifest(), folder.predictions(after)
+    except PolarbearError:  # damaged: whoever needs them says so
+        return {}
+    if predicted is None:
+        return {}
+    seen = [name for task in manifest["classes"][: after + 1] for name in task]
+    return _counted(predicted, manifest["settings"]["benchmark"], seen)
+
+
 def _counted(predicted: Bools, benchmark: str, seen: list[str]) -> dict[str, int]:
     try:
         counted = count_cases(predicted, find(benchmark).hierarchy(), seen)

@@ -27,7 +27,7 @@ from polarbear.report.read.differences import (
     between,
     shared_orders,
 )
-from polarbear.report.read.grouping import in_words
+from polarbear.report.read.grouping import in_words, warn_of_twins
 from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.paper import Published, paper_results
 from polarbear.report.read.runs import read_runs
@@ -51,8 +51,9 @@ def compare(
     Two runs, or two folders with runs, are compared with each other: order by order where both have
     the same class orders. Anything else is compared with the paper's tables.
     """
-    runs = read_runs(paths)
-    if len(paths) == 2 and not paper:
+    two = len(paths) == 2 and not paper
+    runs = read_runs(paths, twins=two)  # a run on each side is what is compared
+    if two:
         _compare_two(runs, *paths, json=json)
     else:
         _compare_with_paper(runs, json=json)
@@ -67,6 +68,7 @@ def _compare_two(runs: Runs, a: Path, b: Path, *, json: bool) -> None:
         raise PolarbearError(
             f"{min(twice)} is in both {a} and {b}: give two folders, neither of them in the other"
         )
+    warn_of_twins((*sides[0], *sides[1]))
     pairs = _matched(*sides)
     if not pairs:
         names = (", ".join(group.title for group in side) or "no scores" for side in sides)
@@ -275,5 +277,5 @@ def _verdict(lines: Sequence[Line]) -> str:
 
 def _say_short(runs: Runs) -> None:
     for path, why in runs.short.items():
-        words = f"not in the line of task {runs.last}: {path}: {why}"
+        words = f"{path} has no scores after task {runs.last}: {why}"
         console().print(words, style="dim", soft_wrap=True)

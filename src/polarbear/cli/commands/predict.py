@@ -41,6 +41,8 @@ def predict(
     """
     if json and csv:
         raise PolarbearError("--json and --csv are two ways to print: give one of them")
+    if not images:
+        raise PolarbearError("which images? Files or folders: polarbear predict RUN IMAGES …")
     engine()
     from polarbear.launch.trained import load_model
 

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from polarbear.cli.shared.console import plain_table, print_table, share
 from polarbear.runs.folder import RunFolder
+from polarbear.runs.result_file import cases_after
 from polarbear.score.catalogue import shown_scores
 from polarbear.score.table import ScoreTable
 
@@ -22,10 +23,13 @@ def print_outcome(screen: Console, folder: RunFolder) -> None:
     if not done:
         return
     screen.print()
+    cases = cases_after(folder, done[-1])
     for name, _, words in shown_scores():
         answer = scores.at(name, done[-1])
         if words.asked and not np.isnan(answer):
-            told = f"{100 * answer:.0f} % of {words.share_of} {words.answer}"
+            # Of two cases, 100 % says little.
+            of = f" ({cases[name]:,} on {cases['images']:,} images)" if name in cases else ""
+            told = f"{100 * answer:.0f} % of {words.share_of}{of} {words.answer}"
             screen.print(f"{words.asked} {told}", soft_wrap=True)
     screen.print(f"\n{legend()}", style="dim")
 

@@ -51,16 +51,21 @@ def _split(runs: list[Run]) -> list[Group]:
 
 
 def _group(name: str, own: dict[str, Any], runs: list[Run]) -> Group:
-    seen: dict[tuple[int | None, int | None], Run] = {}
-    for run in runs:
-        twin = seen.setdefault((run.order, run.seed), run)
-        if twin is not run:
-            log.warning(
-                "%s: %s and %s have the same order %s and seed %s; both count",
-                *(name, twin.path, run.path, run.order, run.seed),
-            )
     members = sorted(runs, key=lambda run: (_rank(run.order), _rank(run.seed), str(run.path)))
     return Group(name, runs[0].method, runs[0].benchmark, tuple(members), own)
+
+
+def warn_of_twins(groups: Iterable[Group]) -> None:
+    """Name the runs of a group that have the same order and seed: their mean counts them twice."""
+    for group in groups:
+        seen: dict[tuple[int | None, int | None], Run] = {}
+        for run in group.runs:
+            twin = seen.setdefault((run.order, run.seed), run)
+            if twin is not run:
+                log.warning(
+                    "%s: %s and %s have the same order %s and seed %s; both count",
+                    *(group.name, twin.path, run.path, run.order, run.seed),
+                )
 
 
 def _settings(run: Run) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from polarbear.base.errors import DataError, PolarbearError, unknown_name
 from polarbear.base.guarded import undamaged
 from polarbear.base.names import one_line
 from polarbear.benchmark.schedule import Schedule
-from polarbear.report.read.grouping import group_runs
+from polarbear.report.read.grouping import group_runs, warn_of_twins
 from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.result_files import (
     benchmark_id,
@@ -33,11 +33,14 @@ __all__ = ["Group", "Run", "Runs", "read_run", "read_runs"]
 log = logging.getLogger("polarbear")
 
 
-def read_runs(paths: str | Path | Iterable[str | Path], *, split: str = "test") -> Runs:
+def read_runs(
+    paths: str | Path | Iterable[str | Path], *, split: str = "test", twins: bool = False
+) -> Runs:
     """Read the runs at or below the given folders and group them.
 
     ``split`` chooses the scores: of test or of post-task validation images. Unfinished runs give
-    the tasks they have; what cannot be read is left out with a warning in the log.
+    the tasks they have; what cannot be read is left out with a warning in the log. Runs of one
+    order and seed in a group are named there, too, unless ``twins`` are meant to be.
     """
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
@@ -57,7 +60,10 @@ def read_runs(paths: str | Path | Iterable[str | Path], *, split: str = "test") 
     benchmark = _one_benchmark(runs)
     tasks = max(run.tasks for run in runs)
     same = [run if run.tasks == tasks else _stretched(run, tasks) for run in runs]
-    return Runs(benchmark, group_runs(same), split)
+    groups = group_runs(same)
+    if not twins:
+        warn_of_twins(groups)
+    return Runs(benchmark, groups, split)
 
 
 def _below(root: Path) -> Iterator[Path]:
