@@ -28,10 +28,11 @@ from polarbear.base.files import write_json
 from polarbear.base.sealed import sealed
 from polarbear.benchmark.stream import Stream
 from polarbear.cli import ToStderr, main
-from polarbear.cli.commands.run import _set_threads, parse, parse_orders
+from polarbear.cli.commands.run import parse, threads_of
 from polarbear.cli.shared import live as watch
 from polarbear.cli.shared.eta import Pace, Workload
 from polarbear.cli.shared.live import Lines, Watch
+from polarbear.cli.shared.sweep import parse_numbers
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch import runner as session
 from polarbear.launch.prepare import build_learner
@@ -292,7 +293,7 @@ def test_lists_of_orders(text: str, orders: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("text", ["", "a", "1-b", "-1", "3-1", "1,,2", "1-2-3", "²", "9" * 5000])
 def test_what_is_no_list_of_orders(text: str) -> None:
     with pytest.raises(PolarbearError, match="--orders"):
-        parse_orders(text)
+        parse_numbers("--orders", text)
 
 
 def test_the_default_folder_has_no_colon_in_its_name() -> None:
@@ -325,7 +326,7 @@ def test_a_bug_in_one_order_is_shown_with_its_traceback(monkeypatch, capsys, cap
     def crash(*_: object, **__: object) -> bool:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("polarbear.launch.runner.run", crash)
+    monkeypatch.setattr("polarbear.launch.runner.train", crash)
     assert main(["run", "er", *TINIEST, *ON_CPU, "--orders", "0,3"]) == 2
     assert "2 of 2 runs failed: order 0, order 3" in capsys.readouterr().err
     assert [record.exc_info[1].args for record in caplog.records] == [("a bug",)] * 2
@@ -336,13 +337,11 @@ def test_a_bug_in_one_order_is_shown_with_its_traceback(monkeypatch, capsys, cap
 def test_one_thread_is_the_default_for_the_small_network_on_a_cpu(output) -> None:
     several = max(2, torch.get_num_threads())
     torch.set_num_threads(several)
-    _set_threads(parse(["er", *SHAPES, *ON_CPU, "--network", "resnet20"]))
-    assert torch.get_num_threads() == several
+    assert threads_of(parse(["er", *SHAPES, *ON_CPU, "--network", "resnet20"])) is None
     without = [word for word in TINIEST if word != "--threads"][:-1]
     output("run", "finetune", *without, *ON_CPU, "--out", "run")
     assert RunFolder.open("run").manifest()["threads"] == 1
-    _set_threads(parse(["er", *SHAPES, *ON_CPU, "--threads", "2"]))
-    assert torch.get_num_threads() == 2
+    assert threads_of(parse(["er", *SHAPES, *ON_CPU, "--threads", "2"])) == 2
 
 
 # A method of one's own.
@@ -368,7 +367,9 @@ def test_an_error_of_your_own_ends_with_who_says_more_and_blocks_no_folder(outpu
     with pytest.raises(RuntimeError, match="scalar") as caught:
         main(["run", faulty, *TINIEST, "--out", "run"])
     assert traceback.format_exception(caught.value)[-1].startswith(hint)
-    assert {file.name for file in Path("run").iterdir()} == {"lock", "manifest.json"}
+    assert {file.name for file in Path("run").iterdir()} == {
+        *("lock", "manifest.json", "process.json")
+    }
     good = "return bce(self.model(batch.images), batch.targets)"
     output("run", own_method("good_for_a_test", good), *TINIEST, "--out", "run")
     assert RunFolder.open("run").finished
@@ -377,7 +378,7 @@ def test_an_error_of_your_own_ends_with_who_says_more_and_blocks_no_folder(outpu
 
 
 def test_a_built_in_method_is_not_for_users_to_check(monkeypatch) -> None:
-    monkeypatch.setattr("polarbear.launch.runner.run", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("polarbear.launch.runner.train", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError) as caught:
         main(["run", "er", *TINIEST])
     assert not hasattr(caught.value, "__notes__")
@@ -540,7 +541,7 @@ def test_a_stopped_run_is_resumed_to_the_same_scores(unbroken: RunFolder, capsys
     assert "`polarbear resume cut` goes on" in err
     assert not RunFolder.open("cut").finished
     assert main(["runs", "."]) == 0
-    assert capsys.readouterr().out.split()[-2:] == ["unfinished", "cut"]
+    assert capsys.readouterr().out.split()[-2:] == ["stopped", "cut"]
 
     assert main(["resume", "cut"]) == 0
     captured = capsys.readouterr()
@@ -826,13 +827,13 @@ def test_runs_are_listed(unbroken: RunFolder, output, tmp_path: Path) -> None:
     assert (done["order"], done["seed"], done["done"], done["tasks"]) == (0, 7, 2, 2)
     assert (done["score"], done["state"]) == (unbroken.table().r[1], "finished")
     new = lines[other.path.name]
-    assert (new["done"], new["score"], new["state"]) == (0, None, "unfinished")
+    assert (new["done"], new["score"], new["state"]) == (0, None, "stopped")
     assert (lines["old"]["state"], lines["old"]["method"]) == ("unreadable", None)
     assert "format 0" in lines["old"]["problem"]
     rows = [line.split() for line in output("runs", "all").splitlines()]
     score = f"{unbroken.table().r[1]:.3f}"
     assert ["er", "iirc-shapes", "0", "7", "2/2", score, "finished", "all/done-copy"] in rows
-    assert ["er", "iirc-shapes", "0", "7", "0/2", "–", "unfinished", "all/new"] in rows
+    assert ["er", "iirc-shapes", "0", "7", "0/2", "–", "stopped", "all/new"] in rows
     assert [*["–"] * 6, "unreadable", "all/old"] in rows
 
 

@@ -27,7 +27,7 @@ import polarbear.learn
 import polarbear.report
 from doc_pages import DOCS, PAGES, ROOT, SHELL, Block, blocks
 from polarbear.cli import COMMANDS, load, main
-from polarbear.cli.commands.run import parse
+from polarbear.cli.commands.run import plan
 from polarbear.methods.catalogue import method_names
 from polarbear.named import registry
 from polarbear.score import catalogue
@@ -107,7 +107,7 @@ def test_the_commands_of_a_page_are_understood(
 
 def parsed_only(function: Callable[..., None]) -> Callable[..., object]:
     if function.__module__ == "polarbear.cli.commands.run":
-        return parse
+        return plan
 
     @functools.wraps(function)
     def nothing(*_: object, **__: object) -> None:

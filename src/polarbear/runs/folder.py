@@ -8,6 +8,8 @@
     checkpoint/        what a run is resumed from
     finished.json      written last: a folder without it is unfinished
     lock               held by the process that trains
+    process.json       which one that is, or how it ended; not in a finished run
+    asked.json         instead of all this: the settings of a run that waits for its turn
 
 Every JSON object has a checksum of its content (``base.sealed``), arrays have the CRC of their zip
 file: what was damaged is a RunError, never another number. Format 1 had neither, and is
@@ -30,7 +32,8 @@ from polarbear.base.guarded import read_npy, read_npz
 from polarbear.base.lock import take
 from polarbear.base.sealed import parsed, sealed, unsealed, without_seal
 from polarbear.runs import line_file
-from polarbear.runs.guards import RunError, held, reading, refuse_links, writing
+from polarbear.runs.guards import RunError, held, is_held, reading, refuse_links, writing
+from polarbear.runs.process import last_process
 from polarbear.score.decide import OWN_RULE
 from polarbear.score.record import EpochRecord, ScoreRecord, as_number
 from polarbear.score.table import ScoreTable
@@ -78,6 +81,7 @@ class RunFolder:
             refuse_links(folder.path)
             content = {"format": FORMAT, **manifest} | {"format": FORMAT}
             write_json(folder.path / "manifest.json", sealed(plain(content)))
+            (folder.path / "asked.json").unlink(missing_ok=True)  # it waits no longer
         except OSError as error:
             raise RunError(f"{folder.path} cannot become a run folder: {error}") from error
         return folder
@@ -120,6 +124,25 @@ class RunFolder:
     def finished(self) -> bool:
         """Whether the run came to its end."""
         return (self.path / "finished.json").is_file()
+
+    def state(self) -> str:
+        """Return a word: finished, running, stopped, failed, or dead: killed, or its machine lost.
+
+        That of an unfinished loop of one's own, which says nothing, is unfinished.
+        """
+        if self.finished:
+            return "finished"
+        if self.own_loop:
+            return "unfinished"
+        last = last_process(self.path)
+        if last is not None and last.state != "running":
+            return last.state
+        there = is_held(self.path) if (self.path / "lock").exists() else False
+        if there is None:
+            there = last is not None  # nobody can tell: it is believed
+        if there:
+            return "running"
+        return "stopped" if last is None else "dead"  # earlier versions did not say
 
     @property
     def own_loop(self) -> bool:

@@ -2,19 +2,20 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from polarbear.base.errors import PolarbearError
 from polarbear.base.guarded import undamaged
 from polarbear.base.lock import take
+from polarbear.runs import process
 
 log = logging.getLogger("polarbear")
 
 #: What a run writes into its folder: none of it may be a link, or files elsewhere would change.
 OWN = (
     *("manifest.json", "epochs.jsonl", "scores.jsonl", "finished.json", "lock"),
-    *("predictions", "raw", "checkpoint"),
+    *("predictions", "raw", "checkpoint", process.NAME),
 )
 
 
@@ -71,4 +72,16 @@ def held(folder: Path) -> Iterator[None]:
                 )
         except OSError as error:  # a file system without locks
             log.warning("%s cannot be locked: %s", folder, error)
-        yield
+        with ExitStack() as stack:
+            with writing(folder):
+                stack.enter_context(process.announced(folder))
+            yield
+
+
+def is_held(folder: Path) -> bool | None:
+    """Whether a process trains into a folder; None where nobody can tell."""
+    try:
+        with (folder / "lock").open("ab") as file:
+            return not take(file)
+    except OSError:  # not ours, or a file system without locks
+        return None

@@ -1,7 +1,7 @@
 """``polarbear run``: train a method on a benchmark, one class order or several."""
 
+import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, make_dataclass, replace
 from functools import partial
@@ -13,10 +13,13 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Suppress, arg
 
 from polarbear.base.errors import PolarbearError
+from polarbear.base.files import plain
+from polarbear.base.names import file_name
 from polarbear.cli.shared.console import console
 from polarbear.cli.shared.options import NAMED_VALUES, flag
 from polarbear.cli.shared.outcome import print_outcome
 from polarbear.cli.shared.several_runs import say_finished, train_all
+from polarbear.cli.shared.sweep import Line, Several, asks_for_several, lines_of, parse_numbers
 from polarbear.cli.shared.training import How, Wanted, engine
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import make_options, resolve
@@ -53,17 +56,14 @@ class Preset:
 
 
 @dataclass(frozen=True)
-class Where(How):
-    """Preset, class orders and files."""
+class Where(Several, How):
+    """Preset, several runs and files."""
 
     preset: Annotated[str, flag("A preset, or a TOML file of your own like it.", "NAME")] = "paper"
-    orders: Annotated[
-        str | None, flag("Several class orders, one run for each: 0-9 or 0,3,5.", "LIST")
-    ] = None
     out: Annotated[
         Path | None,
         flag(
-            "The run folder; with --orders, the folder for the run folders.",
+            "The run folder; of several runs, the folder for theirs.",
             "DIR",
             default="runs/BENCHMARK/METHOD/order-N-seed-S",
         ),
@@ -91,36 +91,52 @@ class Asked(NamedTuple):
     settings: Settings
     where: Where
     orders: tuple[int, ...]
+    line: Line | None = None
 
     def folder(self, order: int) -> Path:
-        """Return the folder of one order's run."""
+        """Return the folder of one order's run, by what differs among those of a command."""
         usual, out = usual_folder(replace(self.settings, order=order)), self.where.out
+        line = self.line or Line(self.settings.method, ())
         if out is None:
-            return usual
-        return out if self.where.orders is None else out / usual.name
+            return usual.parent / line.apart / usual.name
+        if self.line is None and self.where.orders is None:
+            return out
+        beside = map(file_name, line.beside)
+        return out.joinpath(*beside, line.apart, usual.name)
+
+    def name(self, order: int) -> str:
+        """Return what tells one order's run from the others of a command."""
+        told = [] if self.line is None else [self.line.name, f"seed {self.settings.seed}"]
+        return " ".join(filter(None, [*told, f"order {order}"]))
 
 
 def run(words: Sequence[str]) -> None:
-    """Train a method on a benchmark, one class order or several."""
-    asked = parse(words)
+    """Train a method on a benchmark, one class order or several, or a sweep over settings."""
+    asked = plan(words)
     engine()
-    _set_threads(asked)
-    if asked.where.orders is None:
-        _train_one(asked)
+    first = asked[0]
+    if first.line is None and first.where.orders is None:
+        _train_one(first)
         return
-    several = {f"order {order}": partial(_left_to_do, asked, order) for order in asked.orders}
-    train_all(several, [asked.folder(order) for order in asked.orders], asked.where)
+    runs = {one.name(order): (one, order) for one in asked for order in one.orders}
+    folders = [one.folder(order) for one, order in runs.values()]
+    several = {name: partial(_left_to_do, *pair) for name, pair in runs.items()}
+    train_all(several, folders, first.where)
 
 
-def _set_threads(asked: Asked) -> None:
-    """Take as many threads as asked for, or one where more would only wait for each other."""
-    import torch
-
-    from polarbear.launch.prepare import usual_threads
-
-    threads = asked.where.threads or usual_threads(asked.settings)
-    if threads is not None:
-        torch.set_num_threads(threads)
+def plan(words: Sequence[str]) -> list[Asked]:
+    """Read the words of a command: one combination of what differs after another."""
+    if not asks_for_several(words) or {"-h", "--help"} & set(words):
+        return [parse(words)]
+    lines = lines_of(words)
+    found = [parse([line.method, *line.words])._replace(line=line) for line in lines]
+    seen: dict[str, Asked] = {}
+    for one in found:
+        twin = seen.setdefault(json.dumps(plain(one.settings.to_dict()), sort_keys=True), one)
+        if twin is not one:
+            names = " and ".join(each.name(each.orders[0]) for each in (twin, one))
+            raise PolarbearError(f"two runs of the sweep would be the same: {names}")
+    return found
 
 
 def _train_one(asked: Asked) -> None:
@@ -141,10 +157,17 @@ def _left_to_do(asked: Asked, order: int) -> Wanted | None:
 
     settings, folder = replace(asked.settings, order=order), asked.folder(order)
     if standing(settings, folder) != "finished":
-        return Wanted(f"order {order}", folder, settings)
+        return Wanted(asked.name(order), folder, settings, threads=threads_of(asked))
     if the_world().is_first:
         say_finished(folder)
     return None
+
+
+def threads_of(asked: Asked) -> int | None:
+    """Return the threads asked for, or one where more would only wait for each other."""
+    from polarbear.launch.prepare import usual_threads
+
+    return asked.where.threads or usual_threads(asked.settings)
 
 
 def parse(words: Sequence[str]) -> Asked:
@@ -218,28 +241,10 @@ def _flags(kind: Kind) -> Any:
 def _orders(settings: Settings, several: str | None) -> tuple[int, ...]:
     benchmark = find(settings.benchmark)
     one = range(settings.order, settings.order + 1)
-    asked = [one] if several is None else parse_orders(several)
+    asked = [one] if several is None else parse_numbers("--orders", several)
     for orders in asked:
         benchmark.schedule(orders[-1])  # before a list is made of them: there may be billions
     found = tuple(dict.fromkeys(chain(*asked)))
     for order in found:
         settings.refuse_more_tasks(len(benchmark.schedule(order)))
-    return found
-
-
-def parse_orders(text: str) -> list[range]:
-    """Read a list of class orders.
-
-    >>> parse_orders("0-2,5")
-    [range(0, 3), range(5, 6)]
-    """
-    found = []
-    for part in text.split(","):
-        ends = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip())
-        if not ends:
-            raise PolarbearError(f"--orders {text!r} is no list of orders: write 0-9 or 0,3,5")
-        first, last = int(ends[1]), int(ends[2] or ends[1])
-        if last < first:
-            raise PolarbearError(f"--orders {text!r}: write the lower order first, as in 0-9")
-        found.append(range(first, last + 1))
     return found

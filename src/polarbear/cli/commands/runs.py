@@ -2,6 +2,8 @@
 
 import logging
 import shlex
+import time
+from contextlib import suppress
 from pathlib import Path
 from textwrap import fill, indent
 from typing import Annotated, Any
@@ -19,15 +21,23 @@ from polarbear.cli.shared.console import (
     table_width,
 )
 from polarbear.cli.shared.options import Json, flag
+from polarbear.cli.shared.progress import clock
+from polarbear.cli.shared.several_runs import print_means_of
+from polarbear.report.read.groups import Run
 from polarbear.report.read.runs import read_run
 from polarbear.runs.folder import RunFolder, find_runs
+from polarbear.runs.process import last_process
+from polarbear.runs.waiting import find_waiting
 from polarbear.score.decide import ORACLE
+from polarbear.settings.settings import Settings
 
 log = logging.getLogger("polarbear")
 
 UNKNOWN = dict.fromkeys(
     ("method", "oracle", "benchmark", "order", "seed", "done", "tasks", "score")
 )
+NOBODY = dict.fromkeys(("host", "pid", "left", "error"))
+SECONDS_BETWEEN_LOOKS = 3.0
 
 
 def runs(
@@ -35,15 +45,42 @@ def runs(
     /,
     *,
     json: Json = False,
+    watch: Annotated[
+        bool, flag("Draw the list anew every few seconds, as long as a run trains.")
+    ] = False,
 ) -> None:
-    """List the run folders below a folder: what they were asked, how far they are, the last R_j."""
+    """List the run folders below a folder: what they were asked, how far they are, the last R_j.
+
+    A run is finished, running, waiting (in a sweep, for its turn), stopped, failed, or dead: its
+    process was killed, or its machine is lost. All but finished ones go on where the command that
+    began them is given again. Last come the means of finished runs, method by method.
+    """
     if not folder.is_dir():
         raise PolarbearError(f"there is no folder {folder}: `polarbear run METHOD` makes one")
-    lines = [_line(found) for found in find_runs(folder)]
+    if watch and json:
+        raise PolarbearError("--watch is for people, --json for programs: leave one of them out")
+    while True:
+        found = {path: _read(path) for path in map(str, _folders(folder))}
+        lines = [_line(path, run) for path, run in found.items()]
+        lines += [_waiting(path, settings) for path, settings in find_waiting(folder)]
+        if watch:
+            console().clear()
+        _show(lines, [run for run in found.values() if isinstance(run, Run)], folder, json=json)
+        if not watch or not any(line["state"] == "running" for line in lines):
+            return
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [found.path for found in find_runs(folder)]
+
+
+def _show(lines: list[dict[str, Any]], found: list[Run], folder: Path, *, json: bool) -> None:
     if json:
         print_json(lines)
     elif lines:
         _print(lines)
+        print_means_of(run for run in found if run.finished)
     else:
         raise PolarbearError(f"there is no run in {folder}: `polarbear run METHOD` makes one")
     if lines and all(line["problem"] for line in lines):
@@ -57,7 +94,7 @@ def _print(lines: list[dict[str, Any]]) -> None:
     """
     table = plain_table("method", "benchmark", "order", "seed", "tasks", "R_j", "state", "run")
     table.columns[-1].justify = "left"
-    rows = [(*_asked(line), line["state"], shlex.quote(line["path"])) for line in lines]
+    rows = [(*_asked(line), _state(line), shlex.quote(line["path"])) for line in lines]
     for row in rows:
         table.add_row(*row)
     screen = console()
@@ -78,19 +115,36 @@ def _asked(line: dict[str, Any]) -> list[str]:
         readable(Path(line["benchmark"]).name),  # one's own is the path of its folder
         str(line["order"]),
         str(line["seed"]),
-        f"{line['done']}/{line['tasks']}",
+        f"{line['done']}/{line['tasks'] or '–'}",
         share(line["score"]),
     ]
 
 
-def _line(found: RunFolder) -> dict[str, Any]:
-    path = str(found.path)
+def _state(line: dict[str, Any]) -> str:
+    """Return a run's state in words: of one at work when it will be done, and who is at it."""
+    words = [line["state"]]
+    if line["left"] is not None:
+        words.append(f"{clock(line['left'])} left")
+    if line["host"] is not None and line["state"] in ("running", "dead"):
+        words.append(f"{readable(line['host'])} {line['pid']}")
+    told = ", ".join(words)
+    return f"{told}: {readable(line['error'])}" if line["error"] else told
+
+
+def _read(path: str) -> Run | PolarbearError:
     try:
-        run = read_run(found.path)
+        return read_run(Path(path))
     except PolarbearError as error:
-        log.warning("unreadable: %s", one_line(str(error)))
-        return {"path": path} | UNKNOWN | {"state": "unreadable", "problem": str(error)}
-    return {
+        return error
+
+
+def _line(path: str, run: Run | PolarbearError) -> dict[str, Any]:
+    if isinstance(run, PolarbearError):
+        log.warning("unreadable: %s", one_line(str(run)))
+        return {"path": path} | UNKNOWN | {"state": "unreadable", "problem": str(run)} | NOBODY
+    folder = RunFolder(Path(path))
+    state = "finished" if run.finished else folder.state()
+    line = {
         "path": path,
         "method": run.method,
         "oracle": run.is_oracle,
@@ -100,6 +154,33 @@ def _line(found: RunFolder) -> dict[str, Any]:
         "done": len(run.done),
         "tasks": min(run.tasks, run.settings.get("tasks") or run.tasks),
         "score": float(run.scores["pw_jaccard"][run.done[-1]]) if run.done else None,
-        "state": "finished" if run.finished else "unfinished",
+        "state": state,
         "problem": None,
-    }
+    } | NOBODY
+    last = last_process(folder.path)
+    if last is not None and state != "finished":
+        line |= {"host": last.host, "pid": last.pid, "error": last.error}
+    return line | {"left": seconds_left(folder) if state == "running" else None}
+
+
+def _waiting(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    asked = {name: settings[name] for name in ("method", "benchmark", "order", "seed", "tasks")}
+    state = {"state": "waiting", "problem": None}
+    return {"path": str(path)} | UNKNOWN | asked | {"done": 0} | state | NOBODY
+
+
+def seconds_left(folder: RunFolder) -> float | None:
+    """Return about how long a run still takes, by its epochs so far; None before the first.
+
+    An epoch takes the longer the more classes its task brings.
+    """
+    with suppress(PolarbearError):  # lines that are just being written, or settings of another kind
+        manifest = folder.manifest()
+        settings = Settings.from_dict(manifest["settings"])
+        classes = [len(task) for task in manifest["classes"]][: settings.tasks]
+        epochs = list(folder.epochs())
+        done = sum(classes[one.task] for one in epochs if not one.phase)
+        work = sum(settings.epochs_of(task) * size for task, size in enumerate(classes))
+        if done:
+            return max(0.0, sum(one.seconds for one in epochs) * (work - done) / done)
+    return None

@@ -5,7 +5,7 @@ One that fails does not stop the others.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from polarbear.report.read.grouping import group_runs
 from polarbear.report.read.groups import Run
 from polarbear.report.read.runs import read_run
 from polarbear.runs.folder import RunFolder
+from polarbear.runs.waiting import let_wait
 from polarbear.score.intervals import Interval, interval
 from polarbear.settings.settings import Settings
 
@@ -70,6 +71,9 @@ def train_all(
         except PolarbearError as error:
             fail(name, error)
     labels = _labels(wanted) if len(wanted) > 1 else {}
+    for one in wanted:
+        if labels and not several_processes():
+            let_wait(one.folder, one.settings)
     together = [one for one in wanted if _fits_a_fleet(one)]
     if len(together) > 1:
         failed |= _side_by_side(together, how, labels)
@@ -130,6 +134,7 @@ def _side_by_side(
         screen, runs = error_console(), len(wanted)
         watches = [Watch(Lines(screen, runs), one.folder, labels[one.folder]) for one in wanted]
         jobs = [_job(one, how, seen, stack) for one, seen in zip(wanted, watches, strict=True)]
+        wanted[0].take_threads()  # on a GPU all have the same
         outcomes = run_fleet(jobs, save_every=how.save_every)
     print_outcomes(outcomes)
     errors = [(one, outcomes[str(one.folder)].error) for one in wanted]
@@ -176,12 +181,21 @@ def print_outcomes(outcomes: "Mapping[str, Outcome]") -> None:
 
 
 def print_means(folders: Sequence[Path]) -> None:
-    """Print the mean over the finished runs of each method with its 95 % interval, if several."""
-    found: dict[str, list[Run]] = {}
+    """Print the means over those of the runs in these folders that are finished."""
+    found: list[Run] = []
     for folder in folders:
         with suppress(PolarbearError):  # one that is damaged has failed, and that was said
-            if RunFolder(folder).finished and (run := read_run(folder)).done:
-                found.setdefault(run.benchmark, []).append(run)
+            if RunFolder(folder).finished:
+                found.append(read_run(folder))
+    print_means_of(found)
+
+
+def print_means_of(finished: Iterable[Run]) -> None:
+    """Print the mean over the runs of each method with its 95 % interval, if several."""
+    found: dict[str, list[Run]] = {}
+    for run in finished:
+        if run.done:
+            found.setdefault(run.benchmark, []).append(run)
     for benchmark, runs in found.items():
         for group in (group for group in group_runs(runs) if group.count > 1):
             last = min(run.done[-1] for run in group.runs)

@@ -66,18 +66,30 @@ class How:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A run to do what is left of; one that has ``begun`` is as its folder says, root and all."""
+    """A run to do what is left of; one that has ``begun`` is as its folder says, root and all.
+
+    Without a number of ``threads``, a new one takes as many as PyTorch does.
+    """
 
     name: str
     folder: Path
     settings: Settings
     begun: bool = False
+    threads: int | None = None
+
+    def take_threads(self) -> None:
+        """Compute with its threads from now on."""
+        if self.threads is not None:
+            import torch
+
+            torch.set_num_threads(self.threads)
 
     def train(self, how: How, label: str = "") -> None:
         """Train it alone, show progress, by a label if there is one, and print what came out."""
         session = engine()
         from polarbear.engine.world import the_world
 
+        self.take_threads()
         go = session.resume if self.begun else partial(session.train, self.settings)
         if not the_world().is_first:  # it takes part, and the first one shows and writes
             if not go(self.folder, root=how.root, save_every=how.save_every):
