@@ -10,7 +10,7 @@ import gc
 import logging
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,7 +66,7 @@ class Member:
 
 
 def run_fleet(
-    jobs: Sequence[Job],
+    jobs: Iterable[Job],
     *,
     at_once: int | None = None,
     save_every: float = 60.0,
@@ -75,14 +75,16 @@ def run_fleet(
 ) -> dict[str, Outcome]:
     """Run all jobs; returns how each ended, and calls ``on_end`` with it while the others go on.
 
+    The next job is taken when there is room for it: other processes may take from the same ones.
+
     At most ``at_once`` go side by side: by default ten where there is a GPU, else one; fewer where
     no more fit the GPU's memory. ``stop`` is a wish to stop in place of signals.
     """
     at_once = at_once or (AT_ONCE if torch.cuda.is_available() else 1)
-    fleet = Fleet(list(jobs), at_once, save_every, on_end or (lambda name, outcome: None))
+    fleet = Fleet(iter(jobs), at_once, save_every, on_end or (lambda name, outcome: None))
     with stop_on_signal() if stop is None else nullcontext(stop) as stop:
         try:
-            while fleet.waiting or fleet.members:
+            while fleet.members or not fleet.all_taken:
                 fleet.let_in(stop)
                 if stop.is_set():
                     fleet.let_none_in()
@@ -98,7 +100,7 @@ def run_fleet(
 class Fleet:
     """Runs that wait, runs under way, and how the others ended."""
 
-    waiting: list[Job]
+    waiting: Iterator[Job]
     at_once: int
     save_every: float
     on_end: Callable[[str, Outcome], None]
@@ -106,11 +108,11 @@ class Fleet:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     rooms: defaultdict[torch.device, Room] = field(default_factory=lambda: defaultdict(Room))
     shared: SharedPixels = field(default_factory=dict)
+    all_taken: bool = False
 
     def let_in(self, stop: StopWish) -> None:
         """Begin waiting runs as far as there is room."""
-        while self.waiting and self._has_place() and not stop.is_set():
-            job = self.waiting.pop(0)
+        while self._has_place() and not stop.is_set() and (job := self._next()) is not None:
             joined = _join(job, self.shared, stop, self.save_every)
             if isinstance(joined, Member):
                 self.members.append(joined)
@@ -125,8 +127,13 @@ class Fleet:
 
     def let_none_in(self) -> None:
         """End all runs that have not begun."""
-        while self.waiting:
-            self._end(self.waiting.pop(0).name, Outcome(False))
+        while (job := self._next()) is not None:
+            self._end(job.name, Outcome(False))
+
+    def _next(self) -> Job | None:
+        job = next(self.waiting, None)
+        self.all_taken = job is None
+        return job
 
     def give_turns(self) -> None:
         """Let each run go on to its next pause."""

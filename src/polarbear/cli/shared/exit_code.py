@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 
+from polarbear.base.errors import PolarbearError
 from polarbear.base.out_of_memory import OutOfMemoryError
 from polarbear.runs.guards import InUseError
 
@@ -22,6 +23,15 @@ PASSING = {
     )
     if hasattr(errno, name)
 }
+
+
+class ElsewhereError(PolarbearError):
+    """What went wrong in another process, and whether it may go well another time."""
+
+    def __init__(self, said: str, passing: bool) -> None:
+        """Take the words of the other process."""
+        super().__init__(said)
+        self.passing = passing
 
 
 def exit_code(error: BaseException) -> int:
@@ -49,6 +59,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _passing(error: BaseException) -> bool:
+    if isinstance(error, ElsewhereError):
+        return error.passing
     if isinstance(error, OutOfMemoryError):
         return _taken_by_others(str(error))
     return isinstance(error, InUseError) or (isinstance(error, OSError) and error.errno in PASSING)

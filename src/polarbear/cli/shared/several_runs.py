@@ -5,11 +5,11 @@ One that fails does not stop the others.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from polarbear.cli.shared.console import (
 )
 from polarbear.cli.shared.exit_code import may_pass
 from polarbear.cli.shared.live import Lines, Watch
+from polarbear.cli.shared.spread import places, spread
 from polarbear.cli.shared.training import How, Wanted, advice
 from polarbear.report.read.grouping import group_runs
 from polarbear.report.read.groups import Run
@@ -37,6 +38,7 @@ from polarbear.settings.settings import Settings
 
 if TYPE_CHECKING:
     from polarbear.launch.fleet import Job, Outcome
+    from polarbear.launch.stop import StopWish
 
 log = logging.getLogger("polarbear")
 
@@ -128,14 +130,17 @@ def _side_by_side(
     wanted: Sequence[Wanted], how: How, labels: Mapping[Path, str]
 ) -> dict[str, Exception]:
     """Train as many at a time as the engine sees fit; returns the errors of those that failed."""
-    from polarbear.launch.fleet import run_fleet
-
-    with ExitStack() as stack:
-        screen, runs = error_console(), len(wanted)
-        watches = [Watch(Lines(screen, runs), one.folder, labels[one.folder]) for one in wanted]
-        jobs = [_job(one, how, seen, stack) for one, seen in zip(wanted, watches, strict=True)]
-        wanted[0].take_threads()  # on a GPU all have the same
-        outcomes = run_fleet(jobs, save_every=how.save_every)
+    over = places()[: len(wanted)]
+    # A GPU that was named is counted among all of them, and so not seen by a process with one.
+    anywhere = [one for one in wanted if one.settings.device in ("auto", "cuda")]
+    outcomes: dict[str, Outcome] = {}
+    if len(over) > 1 and len(anywhere) > 1:
+        outcomes |= spread(train_fleet, anywhere, how, labels, over)
+        here = [one for one in wanted if one not in anywhere]
+    else:
+        here = list(wanted)
+    if here and not any(_was_stopped(outcome) for outcome in outcomes.values()):
+        train_fleet(iter(here), len(here), how, labels, None, outcomes.__setitem__)
     print_outcomes(outcomes)
     errors = [(one, outcomes[str(one.folder)].error) for one in wanted]
     failed = [(one, error) for one, error in errors if error is not None]
@@ -143,9 +148,47 @@ def _side_by_side(
     hints = dict.fromkeys(advice(one.settings.method, error) for one, error in failed)
     for hint in filter(None, hints):
         error_console().print(hint, soft_wrap=True)
-    if any(not outcome.finished and outcome.error is None for outcome in outcomes.values()):
+    if any(map(_was_stopped, outcomes.values())):
         raise SystemExit(STOPPED)
     return {one.name: error for one, error in failed}
+
+
+def _was_stopped(outcome: "Outcome") -> bool:
+    return not outcome.finished and outcome.error is None
+
+
+def train_fleet(
+    wanted: Iterator[Wanted],
+    lines_share: int,
+    how: How,
+    labels: Mapping[Path, str],
+    stop: "StopWish | None",
+    on_end: "Callable[[str, Outcome], None]",
+) -> None:
+    """Train runs side by side in this process, taking the next when there is room for it."""
+    from polarbear.launch.fleet import run_fleet
+
+    screen = error_console()
+    with ExitStack() as stack:
+
+        def job(one: Wanted) -> "Job":
+            one.take_threads()  # on a GPU all have the same
+            seen = Watch(Lines(screen, lines_share), one.folder, labels[one.folder])
+            try:
+                return _job(one, how, seen, stack)
+            except PolarbearError as error:  # of a sink: it fails this run, and no others
+                return _failing(one, error)
+
+        run_fleet(map(job, wanted), save_every=how.save_every, stop=stop, on_end=on_end)
+
+
+def _failing(one: Wanted, error: Exception) -> "Job":
+    from polarbear.launch.fleet import Job
+
+    def refuse(_: object) -> NoReturn:
+        raise error
+
+    return Job(str(one.folder), refuse)
 
 
 def _job(one: Wanted, how: How, seen: Watch, stack: ExitStack) -> "Job":
