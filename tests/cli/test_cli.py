@@ -12,9 +12,12 @@ import pytest
 
 import polarbear
 from polarbear.base.errors import DataError, install_line
+from polarbear.base.out_of_memory import OutOfMemoryError
 from polarbear.benchmark.source import Source
 from polarbear.cli import COMMANDS, main
 from polarbear.cli.shared import progress
+from polarbear.cli.shared.exit_code import exit_code
+from polarbear.launch.gpu_memory import held_by_others
 from polarbear.named.registry import find, nominal_stream
 from polarbear.score.predictions import save_predictions
 
@@ -146,6 +149,37 @@ def test_exit_codes(error, code: int, message: str, monkeypatch, capsys) -> None
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
+
+
+GIB = 2**30
+NO_MEMORY = "out of memory (CUDA out of memory. Tried to allocate 2 GiB. GPU 1 has a total capacity"
+
+
+@pytest.mark.parametrize(
+    ("message", "free", "own", "code"),
+    [
+        (NO_MEMORY, 1, 5, 75),  # 74 of 80 GiB are others'
+        (NO_MEMORY, 1, 78, 2),  # the run itself is too large
+        ("out of memory (MemoryError)", 1, 5, 2),
+    ],
+)
+def test_a_gpu_that_others_fill_is_worth_another_try(
+    message: str, free: int, own: int, code: int, monkeypatch
+) -> None:
+    asked: list[int] = []
+
+    def memory(number: int) -> tuple[int, int]:
+        asked.append(number)
+        return free * GIB, 80 * GIB
+
+    monkeypatch.setattr("torch.cuda.mem_get_info", memory)
+    monkeypatch.setattr("torch.cuda.memory_reserved", lambda number: own * GIB)
+    assert exit_code(OutOfMemoryError(message)) == code
+    assert asked == ([1] if "GPU" in message else [])
+
+
+def test_without_a_gpu_nobody_else_holds_its_memory() -> None:
+    assert not held_by_others(99)
 
 
 # polarbear benchmarks
