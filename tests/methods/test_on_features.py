@@ -189,6 +189,15 @@ def test_ranpac_takes_the_ridge_it_was_given(valid: Task | None) -> None:
         np.testing.assert_allclose(asked(learner, TEST), expected, atol=1e-8)
 
 
+def test_ranpac_takes_more_ridge_where_it_is_too_little_to_solve_with() -> None:
+    # Seven images, 40 random features: all but seven of the eigenvalues are 0.
+    few = (TASKS[0][0] * 1e4)[:7], TASKS[0][1][:7]
+    learner: Any = taught("ranpac", [few], ridge=1e-12)
+    found = asked(learner, few[0])
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found, few[1].numpy(), atol=1e-2)
+
+
 def test_random_features_come_by_the_seed() -> None:
     first, again = (taught("ranpac", TASKS[:1]).projection for _ in range(2))
     assert torch.equal(first, again)  # type: ignore[arg-type]

@@ -1,6 +1,5 @@
 """RanPAC: a ridge regression on random features (McDonnell et al., 2023)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +28,7 @@ class RanPAC(OnFeatures):
         width: int = field(default=2000, metadata={"at_least": 0})
         """Random features; 0 takes the network's own."""
         ridge: float = field(default=0.0, metadata={"at_least": 0})
-        """How much ridge; 0 chooses it anew after every task."""
+        """How much ridge, at least; 0 chooses it anew after every task."""
 
     projection: Tensor
     gram: Tensor
@@ -57,12 +56,10 @@ class RanPAC(OnFeatures):
             later[torch.randperm(len(later), generator=self.random())[: len(later) // 5]] = True
             others = features[later], targets[later]
         self.count(features[~later], targets[~later])
-        solved = self.solver()
-        ridge = ridge or self.best_ridge(solved, *others)
-        if later.any():
-            self.count(*others)
-            solved = self.solver()
-        self.register_buffer("weights", solved(ridge))
+        ridge = ridge or self.best_ridge(*others)
+        self.count(features[later], targets[later])
+        enough = (self.solved(ridge * 10.0**more) for more in range(20))
+        self.register_buffer("weights", next(found for found in enough if found is not None))
 
     def count(self, features: Tensor, targets: Tensor) -> None:
         """Add images to the sums."""
@@ -70,26 +67,22 @@ class RanPAC(OnFeatures):
         self.gram = self.gram + hidden.T @ hidden
         self.labelled = self.labelled + targets.T @ hidden
 
-    def solver(self) -> Callable[[float], Tensor]:
-        """Return what makes weights (width, seen) of how much ridge there is."""
-        values, axes = torch.linalg.eigh(self.gram)
-        turned = axes.T @ self.labelled.T
+    def solved(self, ridge: float) -> Tensor | None:
+        """Return the weights (width, seen), None where the ridge is too little to solve with."""
+        square = self.gram.clone()
+        square.diagonal().add_(ridge)
+        factor, failed = torch.linalg.cholesky_ex(square)
+        return None if failed else torch.cholesky_solve(self.labelled.T, factor)
 
-        def solved(ridge: float) -> Tensor:
-            found: Tensor = axes @ (turned / (values.clamp(min=0) + ridge)[:, None])
-            return found
-
-        return solved
-
-    def best_ridge(
-        self, solved: Callable[[float], Tensor], features: Tensor, targets: Tensor
-    ) -> float:
+    def best_ridge(self, features: Tensor, targets: Tensor) -> float:
         """Return the ridge with the lowest squared error on images; 1 where there are none."""
         if not len(features):
             return 1.0
-        hidden, tried = self.hidden(features), [10.0**power for power in range(-8, 9)]
-        errors = [float(((hidden @ solved(one) - targets) ** 2).mean()) for one in tried]
-        return tried[errors.index(min(errors))]
+        hidden, errors = self.hidden(features), {}
+        for ridge in (10.0**power for power in range(-8, 9)):
+            if (weights := self.solved(ridge)) is not None:
+                errors[ridge] = float(((hidden @ weights - targets) ** 2).mean())
+        return min(errors, key=errors.__getitem__)
 
     def draw(self, width: int) -> None:
         """Draw the projection by the run's seed, and begin the sums."""
