@@ -821,7 +821,7 @@ def test_a_ratio_of_few_cases_is_pale_and_never_wins(browser: Any, tmp_path: Pat
 
 def test_scores_stand_against_what_is_kept(browser: Any, tmp_path: Path) -> None:
     runs = made_up(tmp_path / "runs", er=0.5, finetune=0.1)
-    costs = {"er": Cost(kept=1_500_000), "finetune": Cost(kept=0)}
+    costs = {"er": Cost(passes=41_000, kept=1_500_000), "finetune": Cost(kept=0)}
     groups = tuple(
         replace(g, runs=tuple(replace(run, told_cost=costs[g.name]) for run in g.runs))
         for g in runs.groups
@@ -830,11 +830,10 @@ def test_scores_stand_against_what_is_kept(browser: Any, tmp_path: Path) -> None
         told = site.page.locator("#kept svg").first.get_attribute("aria-label")
         assert "finetune 0 B and 0.0" in told
         assert "ER 1.5 MB and 0." in told
-        heads = site.page.locator("#results thead th").all_inner_texts()
-        assert heads[-1] == "bytes kept"
-        assert "seconds" not in heads  # nobody says
-        cells = site.page.locator("#results tbody tr td:last-child").all_inner_texts()
-        assert cells == ["0 B", "1.5 MB"]
+        heads = site.page.locator("#costs thead th").all_inner_texts()
+        assert heads == ["Method", "image passes", "seconds", "bytes kept"]
+        cells = site.page.locator("#costs tbody td").all_inner_texts()
+        assert cells == ["–", "–", "0 B", "41,000", "–", "1.5 MB"]
         marks = site.page.locator("#kept svg > text").all_text_contents()
         assert {"0", "1 MB", "10 MB"} <= set(marks)
         assert site.errors == []

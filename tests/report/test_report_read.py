@@ -10,6 +10,7 @@ import pytest
 from polarbear.base.errors import DataError, UnknownNameError
 from polarbear.report.read.runs import read_run, read_runs
 from polarbear.runs.folder import RunFolder
+from polarbear.score.record import EpochRecord
 from synthetic_runs import make_run, summary
 
 TASKS = 7
@@ -373,6 +374,14 @@ def test_the_same_run_twice_is_told(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert read_runs([tmp_path, tmp_path / "a"]).count == 2
     (message,) = caplog.messages
     assert f"{tmp_path / 'a'} and {tmp_path / 'b'} have the same order 0 and seed 100" in message
+
+
+def test_what_is_under_way_does_not_lower_the_cost(tmp_path: Path) -> None:
+    for name, order, done, images in (("a", 0, None, 300), ("b", 1, 2, 100)):
+        folder = RunFolder(make_run(tmp_path / name, order=order, done=done))
+        folder.append("epochs", EpochRecord(0, 0, 0.5, 1.0, 0.5, images, 1.0).to_json())
+    assert read_runs(tmp_path).groups[0].cost("passes") == 300
+    assert read_runs(tmp_path / "b").groups[0].cost("passes") == 100
 
 
 def test_joint_training_stands_at_the_last_task(tmp_path: Path) -> None:

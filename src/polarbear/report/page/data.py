@@ -79,6 +79,7 @@ def score_data(runs: Runs) -> dict[str, Any]:
     offered, look = _offered(groups), looks(groups)
     known = {one.id for one in offered}
     counted = [_counted(group, runs.last) for group in runs.groups]
+    whole = {group.name: group for group in runs.at_last}  # short runs cost less
     return {
         "benchmark": runs.benchmark,
         "split": runs.split,
@@ -93,7 +94,9 @@ def score_data(runs: Runs) -> dict[str, Any]:
             if name in known
         ],
         "methods": [
-            _method(group, offered, look[group.name]) | {"cases": of}
+            _method(group, offered, look[group.name])
+            | {"cases": of}
+            | _costs(whole.get(group.name, group))
             for group, of in zip(groups, counted, strict=True)
         ],
         "marks": {one.id: _marks(groups, one, counted) for one in offered},
@@ -117,7 +120,6 @@ def _method(group: Group, offered: Iterable[Offered], look: Look) -> dict[str, A
         "finished": sum(run.finished for run in group.runs),
         "orders": group.orders,
         "seeds": group.seeds,
-        **{part: rounded([group.cost(part)])[0] for part in COSTS},
         "scores": {
             name: _numbers(group.mean(name), group.half_width(name), group.counts(name))
             for name in scores
@@ -131,6 +133,10 @@ def _method(group: Group, offered: Iterable[Offered], look: Look) -> dict[str, A
         },
         "paper": None if paper is None else rounded(paper.mean),
     }
+
+
+def _costs(group: Group) -> dict[str, float | None]:
+    return dict(zip(COSTS, rounded([group.cost(part) for part in COSTS]), strict=True))
 
 
 #: Of how many cases a ratio is after each task and of how many images, by its name.

@@ -176,8 +176,12 @@ class Group:
         return tuple(sorted({run.seed for run in self.runs if run.seed is not None}))
 
     def cost(self, part: str) -> float:
-        """Return the mean of a part of :class:`Cost` over the runs that know it, NaN for none."""
-        known = [value for run in self.runs if (value := getattr(run.cost, part)) is not None]
+        """Return the mean of a part of :class:`Cost` over the runs that know it, NaN for none.
+
+        Runs that are under way have cost less than they will, and count where no other does.
+        """
+        whole = [run for run in self.runs if run.finished] or self.runs
+        known = [value for run in whole if (value := getattr(run.cost, part)) is not None]
         return float(np.mean(known)) if known else float("nan")
 
     @property

@@ -122,7 +122,18 @@ function bytes(number) {
   return `${Number((number / 1000 ** power).toPrecision(3))} ${unit[power]}`;
 }
 
+/** What whole runs cost, a line per method, in the columns of the report's tables. */
+function drawCosts() {
+  const parts = Object.entries(DATA.costs);
+  const cell = (part, value) => (!isNumber(value) ? "–" : part === "kept" ? bytes(value) : Math.round(value).toLocaleString("en"));
+  byId("costs").replaceChildren(
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Method"), ...parts.map(([, head]) => el("th", { scope: "col" }, head)))),
+    el("tbody", {}, ...shownMethods().map((method) => el("tr", {}, methodHead(method), ...parts.map(([part]) => el("td", {}, cell(part, METHODS[method][part])))))));
+}
+
 function setUpKept() {
-  byId("kept-part").hidden = !METHODS.some(({ kept }) => isNumber(kept));
-  if (!byId("kept-part").hidden) view(["after", "methods", "metric", "onTask"], drawKept);
+  byId("kept-part").hidden = !METHODS.some(({ kept, passes }) => isNumber(kept) || isNumber(passes));
+  if (byId("kept-part").hidden) return;
+  view(["methods"], drawCosts);
+  view(["after", "methods", "metric", "onTask"], drawKept);
 }

@@ -9,23 +9,14 @@ function drawResults() {
     ...DATA.headline.map((metric) => el("th", {
       scope: "col", class: metric === state.metric ? "chosen" : null,
       "aria-sort": sortedBy === metric ? "other" : null,
-    }, headButton(METRIC[metric].short, metric), el("small", { "aria-hidden": "true" }, { high: " ↑", low: " ↓", one: " →1" }[METRIC[metric].better]))),
-    ...shownCosts().map((part) => el("th", { scope: "col" }, DATA.costs[part])));
+    }, headButton(METRIC[metric].short, metric), el("small", { "aria-hidden": "true" }, { high: " ↑", low: " ↓", one: " →1" }[METRIC[metric].better]))));
   const rows = chosen.map((method) => el("tr", {},
     methodHead(method), el("td", { class: "runs" }, runsAfter(method), el("small", {}, ofWhat(method))),
     ...DATA.headline.map((metric) => scoreCell(method, metric, state.after, {
       best: best[metric].has(method), chosen: metric === state.metric,
-    })), ...shownCosts().map((part) => el("td", {}, cost(METHODS[method][part], part)))));
+    }))));
   refill(byId("results"), el("thead", {}, head), el("tbody", {}, ...rows));
   byId("rule").textContent = DATA.rules[Object.values(best).some((methods) => methods.size) ? 0 : 1];
-}
-
-/** What whole runs cost that any method tells, in the order of the tables. */
-const shownCosts = () => Object.keys(DATA.costs).filter((part) => METHODS.some((method) => isNumber(method[part])));
-
-function cost(value, part) {
-  if (!isNumber(value)) return "–";
-  return part === "kept" ? bytes(value) : Math.round(value).toLocaleString("en");
 }
 
 function methodHead(method) {
