@@ -102,7 +102,7 @@ def path(name: str) -> str:
 
 def test_names_stay_what_they_were() -> None:
     assert {name: find_transform(name) for name in TRANSFORMS} == TRANSFORMS
-    assert set(TRANSFORMS) == {"cifar", "imagenet", "plain"}
+    assert set(TRANSFORMS) == {"cifar", "cifar-bright", "imagenet", "plain"}
 
 
 def test_a_path_names_a_transform_or_what_returns_one() -> None:

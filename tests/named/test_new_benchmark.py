@@ -402,7 +402,7 @@ def test_runs_normalise_by_the_mean_and_deviation_of_the_data(animals: Path) -> 
     whole = file.read_text()
     file.write_text(whole[: whole.index("[colours]")])  # as it was written before
     assert find("zoo").colours is None
-    assert transform() is TRANSFORMS["plain"]
+    assert transform() == TRANSFORMS["plain"]
 
 
 def test_a_named_preparation_brings_its_own_numbers(animals: Path) -> None:
