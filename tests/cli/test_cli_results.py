@@ -63,7 +63,7 @@ def tables(shown: str) -> dict[str, list[str]]:
 def test_two_groups_of_a_method_have_their_own_numbers(capsys: Any) -> None:
     long, short = cifar_run("long", 0.7), cifar_run("short", 0.2, epochs=1, tasks=2, done=2)
     shown = tables(printed(capsys, "compare", long, short, "--paper"))
-    titles = ["ER, epochs 1, 1 run", "ER, epochs 140, 1 run"]
+    titles = [f"ER, epochs {n}, 1 run (order 0, seed 100)" for n in (1, 140)]
     said = f"{short} has no scores after task 21: it has come to task 1"
     assert list(shown) == [*titles, said]
     few, all_of_them = (shown[title] for title in titles)
@@ -172,8 +172,8 @@ def test_two_folders_are_compared_order_by_order(capsys: Any) -> None:
     assert pair["mean"]["p"] == pytest.approx(over.pvalue)
     shown = printed(capsys, "compare", "a", "b").splitlines()
     assert shown[:3] == [
-        "a: ER, 4 runs in a",
-        "b: LUCIR, 4 runs in b",
+        "a: ER, 4 runs (orders 0–3, seed 100) in a",
+        "b: LUCIR, 4 runs (orders 1–4, seed 100) in b",
         "paired by the 3 class orders that both have; 95 % intervals (t)",
     ]
     assert shown[4 + 7].split()[0] == "mean"
@@ -197,7 +197,7 @@ def test_other_orders_are_compared_unpaired(capsys: Any) -> None:
     assert (pair["tasks"][2]["n"], pair["tasks"][2]["paired"]) == ([3, 2], False)
     shown = printed(capsys, "compare", "a", "b")
     assert "unpaired, as they share fewer than two class orders" in shown
-    assert "b: ER, epochs 3, 2 runs in b" in shown
+    assert "b: ER, epochs 3, 2 runs (orders 3, 4, seed 100) in b" in shown
 
 
 def test_two_single_runs_are_compared(capsys: Any) -> None:
@@ -214,7 +214,7 @@ def test_folders_of_several_methods_are_compared_method_by_method(
         for method in methods:
             of_orders(folder, method, (0, 1))
     shown = printed(capsys, "compare", "old", "new")
-    assert shown.count("a: ") == shown.count("b: ER, 2 runs in new") == 1
+    assert shown.count("a: ") == shown.count("b: ER, 2 runs (orders 0, 1, seed 100) in new") == 1
     assert "LUCIR is in old alone" in shown
     assert "A-GEM is in new alone" in shown
     of_orders("others", "icarl-cnn", (0,)), of_orders("others", "icarl-norm", (0,))

@@ -694,12 +694,13 @@ def test_lines_of_several_runs_say_whose_they_are(on_gpu: bool, monkeypatch, cap
     half = stats.t.ppf(0.975, 1) * stats.sem(ends)
     told = f"{np.mean(ends):.3f} ± {half:.3f}"
     assert captured.out.splitlines()[-1] == (
-        f"finetune on iirc-shapes-v1: R_0 = {told}, mean of R_0 to R_0 = {told} (95 %, n = 2)"
+        f"finetune on iirc-shapes-v1: R_0 = {told}, mean of R_0 to R_0 = {told} "
+        "(95 %, n = 2; orders 0, 1, seed 100)"
     )
     # Finished ones count, whoever trained them.
     assert main([*THREE, "--orders", "0-2", "--memory-per-class", "5"]) == 0
     captured = capsys.readouterr()
-    assert captured.out.endswith("(95 %, n = 3)\n")
+    assert captured.out.endswith("(95 %, n = 3; orders 0–2, seed 100)\n")
     assert not any(line.startswith("finetune order") for line in captured.err.splitlines())
 
 

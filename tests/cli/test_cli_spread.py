@@ -87,7 +87,7 @@ def test_each_process_sees_a_gpu_of_its_own_and_takes_runs_in_turn(tmp_path: Pat
     assert sorted(map(sorted, of_process.values())) == [["4"], ["7"]]
     assert str(process.pid) not in of_process
     assert out.count("finished") == 4
-    assert "(95 %, n = 4)" in out
+    assert "(95 %, n = 4; " in out
     assert "finetune order 3: after task 0" in told
 
 

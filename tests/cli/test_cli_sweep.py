@@ -143,13 +143,13 @@ def test_the_same_sweep_again_does_what_is_left(capsys, monkeypatch) -> None:
     assert main([*SWEEP, "--seeds", "1-2"]) == 0
     told = capsys.readouterr()
     assert told.err.count("is finished: skipped") == 2
-    assert "(95 %, n = 2)" in told.out
+    assert "(95 %, n = 2; " in told.out
     found = listed(capsys)
     assert len(found) == 8
     assert {line["state"] for line in found.values()} == {"finished"}
     assert before == {path: Path(path, "scores.jsonl").stat().st_mtime_ns for path in before}
     assert main(["runs"]) == 0
-    assert capsys.readouterr().out.count("(95 %, n = 2)") == 4
+    assert capsys.readouterr().out.count("(95 %, n = 2; ") == 4
 
 
 def program(*words: str) -> subprocess.Popen[str]:

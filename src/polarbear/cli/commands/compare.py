@@ -31,6 +31,7 @@ from polarbear.report.read.grouping import in_words, warn_of_twins
 from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.paper import Published, paper_results
 from polarbear.report.read.runs import read_runs
+from polarbear.report.read.words import which_runs
 from polarbear.runs.result_file import departures
 from polarbear.score.intervals import Sample
 
@@ -83,8 +84,8 @@ def _compare_two(runs: Runs, a: Path, b: Path, *, json: bool) -> None:
         return
     screen = console()
     for (one, other), content in zip(pairs, found, strict=True):
-        screen.print(f"a: {one.title}, {counted(one.count, 'run')} in {a}", soft_wrap=True)
-        screen.print(f"b: {other.title}, {counted(other.count, 'run')} in {b}", soft_wrap=True)
+        screen.print(f"a: {_described(one)} in {a}", soft_wrap=True)
+        screen.print(f"b: {_described(other)} in {b}", soft_wrap=True)
         screen.print(_how(one, other), soft_wrap=True)
         table = plain_table("task", "a", "b", "a − b", "95 %", "p", "n")
         for line in (*content["tasks"], *([content["mean"]] if content["mean"] else [])):
@@ -219,7 +220,7 @@ def _with_paper(group: Group, paper: Published) -> list[Line]:
 
 def _print(group: Group, lines: list[Line], paper: Published) -> None:
     screen = console()
-    screen.print(f"{group.title}, {counted(group.count, 'run')}", style="bold", soft_wrap=True)
+    screen.print(_described(group), style="bold", soft_wrap=True)
     # What the paper did not run, as far as the runs tell their settings.
     told = next((run.settings for run in group.runs if run.settings), {})
     asked = {"method": group.method, "benchmark": group.benchmark, "options": {}, **told}
@@ -241,6 +242,10 @@ def _print(group: Group, lines: list[Line], paper: Published) -> None:
 
 
 # --- both
+
+
+def _described(group: Group) -> str:
+    return f"{group.title}, {counted(group.count, 'run')} ({which_runs([group])})"
 
 
 def _cells(line: Line, ours: str, theirs: str, digits: int = 3) -> tuple[str, ...]:

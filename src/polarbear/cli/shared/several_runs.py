@@ -31,6 +31,7 @@ from polarbear.cli.shared.training import How, Wanted, advice
 from polarbear.report.read.grouping import group_runs
 from polarbear.report.read.groups import Run
 from polarbear.report.read.runs import read_run
+from polarbear.report.read.words import which_runs
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.waiting import let_wait
 from polarbear.score.intervals import Interval, interval
@@ -244,9 +245,10 @@ def print_means_of(finished: Iterable[Run]) -> None:
             last = min(run.done[-1] for run in group.runs)
             scores = [run.scores["pw_jaccard"][: last + 1] for run in group.runs]
             end, over = interval([r[-1] for r in scores]), interval([r.mean() for r in scores])
+            which = f"n = {group.count}; {which_runs([group])}"
             console().print(
                 f"\n{group.title} on {benchmark}: R_{last} = {_with_interval(end)}, mean of R_0 to "
-                f"R_{last} = {_with_interval(over)} (95 %, n = {group.count})",
+                f"R_{last} = {_with_interval(over)} (95 %, {which})",
                 soft_wrap=True,
             )
 
