@@ -148,6 +148,7 @@ def test_the_same_sweep_again_does_what_is_left(capsys, monkeypatch) -> None:
     assert len(found) == 8
     assert {line["state"] for line in found.values()} == {"finished"}
     assert before == {path: Path(path, "scores.jsonl").stat().st_mtime_ns for path in before}
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
     assert main(["runs"]) == 0
     assert capsys.readouterr().out.count("(95 %, n = 2; ") == 4
 

@@ -53,7 +53,7 @@ def runs(
 
     A run is finished, running, waiting (in a sweep, for its turn), stopped, failed, or dead: its
     process was killed, or its machine is lost. All but finished ones go on where the command that
-    began them is given again. Last come the means of finished runs, method by method.
+    began them is given again. On a terminal, the means of finished runs come last, method by method.
     """
     if not folder.is_dir():
         raise PolarbearError(f"there is no folder {folder}: `polarbear run METHOD` makes one")
@@ -80,7 +80,8 @@ def _show(lines: list[dict[str, Any]], found: list[Run], folder: Path, *, json: 
         print_json(lines)
     elif lines:
         _print(lines)
-        print_means_of(run for run in found if run.finished)
+        if console().is_terminal:  # of the lines that a pipe takes, each is a run
+            print_means_of((run for run in found if run.finished), console())
     else:
         raise PolarbearError(f"there is no run in {folder}: `polarbear run METHOD` makes one")
     if lines and all(line["problem"] for line in lines):

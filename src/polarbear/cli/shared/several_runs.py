@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
+from rich.console import Console
 
 from polarbear.base.errors import PolarbearError, counted
 from polarbear.base.interrupt import STOPPED
@@ -231,10 +232,10 @@ def print_means(folders: Sequence[Path]) -> None:
         with suppress(PolarbearError):  # one that is damaged has failed, and that was said
             if RunFolder(folder).finished:
                 found.append(read_run(folder))
-    print_means_of(found)
+    print_means_of(found, console())
 
 
-def print_means_of(finished: Iterable[Run]) -> None:
+def print_means_of(finished: Iterable[Run], screen: Console) -> None:
     """Print the mean over the runs of each method with its 95 % interval, if several."""
     found: dict[str, list[Run]] = {}
     for run in finished:
@@ -246,7 +247,7 @@ def print_means_of(finished: Iterable[Run]) -> None:
             scores = [run.scores["pw_jaccard"][: last + 1] for run in group.runs]
             end, over = interval([r[-1] for r in scores]), interval([r.mean() for r in scores])
             which = f"n = {group.count}; {which_runs([group])}"
-            console().print(
+            screen.print(
                 f"\n{group.title} on {benchmark}: R_{last} = {_with_interval(end)}, mean of R_0 to "
                 f"R_{last} = {_with_interval(over)} (95 %, {which})",
                 soft_wrap=True,

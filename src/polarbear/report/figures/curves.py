@@ -182,7 +182,7 @@ def legend_columns(names: Iterable[str], width: float) -> tuple[int, int]:
     """Return how many columns of names fit a width, and the letters that a name may then have.
 
     >>> legend_columns(["finetune", "iCaRL-norm"], 6.9), legend_columns(["x" * 200], 3.3)
-    ((2, 60), (1, 58))
+    ((2, 60), (1, 57))
     """
     given = list(names)
     longest = max(map(len, given), default=1)
