@@ -53,7 +53,7 @@ def runs(
 
     A run is finished, running, waiting (in a sweep, for its turn), stopped, failed, or dead: its
     process was killed, or its machine is lost. All but finished ones go on where the command that
-    began them is given again. On a terminal, the means of finished runs come last, method by method.
+    began them is given again. A terminal is shown the means of finished runs, too.
     """
     if not folder.is_dir():
         raise PolarbearError(f"there is no folder {folder}: `polarbear run METHOD` makes one")
