@@ -8,7 +8,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -415,3 +416,18 @@ def go(orders: Orders) -> int:
 
 def go_on_until_finished(orders: Orders) -> None:
     assert go(replace(orders, die_at=None, file_limit=None, wait_at=None)) == 0
+
+
+def assert_stops_leave_no_trace(
+    settings: Settings, folder: Path, at: Callable[[int], Iterable[int]]
+) -> None:
+    """Stop a run at steps of all, as ``at`` chooses of their number; each must end as unbroken."""
+    taken: list[object] = []
+    more: dict[str, Any] = {"stream": shapes_stream(), "save_every": 0}
+    assert run(settings, folder / "whole", on_step=lambda *now: taken.append(now), **more)
+    whole = outcome(folder / "whole")
+    for step in at(len(taken)):
+        with pytest.raises(KeyboardInterrupt):
+            run(settings, folder / f"{step}", on_step=interrupt_at(step), **more)
+        assert resume(folder / f"{step}", **more)
+        assert outcome(folder / f"{step}") == whole, f"stopped after {step} of {len(taken)}"

@@ -19,6 +19,7 @@ import torch
 
 from engine_run import (
     Notes,
+    interrupt_at,
     newest_checkpoint,
     outcome,
     shapes_stream,
@@ -665,18 +666,6 @@ def test_a_run_without_a_checkpoint_begins_again(tmp_path: Path) -> None:
     assert not (folder.path / "checkpoint").exists()
     assert resume(folder.path, stream=shapes_stream())
     assert outcome(folder.path) == whole
-
-
-def interrupt_at(step: int) -> Any:
-    taken = 0
-
-    def on_step(*_: object) -> None:
-        nonlocal taken
-        taken += 1
-        if taken == step:
-            raise KeyboardInterrupt
-
-    return on_step
 
 
 def test_other_data_are_refused(tmp_path: Path) -> None:

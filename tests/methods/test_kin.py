@@ -10,8 +10,14 @@ import torch
 from torch import Tensor
 
 import fake_graphs
-from engine_run import finish, interrupt_at, outcome, shapes_stream, tiny, trainer_for
-from polarbear.launch.runner import resume, run
+from engine_run import (
+    assert_stops_leave_no_trace,
+    finish,
+    shapes_stream,
+    tiny,
+    trainer_for,
+)
+from polarbear.launch.runner import run
 from polarbear.methods.kin import (
     Kin,
     closure,
@@ -168,15 +174,7 @@ def test_every_part_can_be_taken_away(option: str) -> None:
 def test_stopped_at_any_step_a_run_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     values = {"tasks": 3, "epochs": 1, "batch_size": 64, "keep_scores": True}
     settings = tiny("kin", learning_rate=0.1, schedule="cosine", **values)
-    taken: list[object] = []
-    more = {"stream": shapes_stream(), "save_every": 0}
-    assert run(settings, tmp_path / "whole", on_step=lambda *a: taken.append(a), **more)
-    whole = outcome(tmp_path / "whole")
-    for step in range(1, len(taken) + 1):
-        with pytest.raises(KeyboardInterrupt):
-            run(settings, tmp_path / f"{step}", on_step=interrupt_at(step), **more)
-        assert resume(tmp_path / f"{step}", **more)
-        assert outcome(tmp_path / f"{step}") == whole, f"stopped after {step} of {len(taken)}"
+    assert_stops_leave_no_trace(settings, tmp_path, lambda steps: range(1, steps + 1))
 
 
 def test_captured_steps_are_the_eager_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

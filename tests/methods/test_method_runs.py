@@ -7,16 +7,14 @@ import pytest
 
 import fake_graphs
 from engine_run import (
+    assert_stops_leave_no_trace,
     finish,
-    interrupt_at,
     losses_with_and_without_graphs,
-    outcome,
     shapes_stream,
     tiny,
     trainer_for,
 )
 from polarbear.benchmark.schedule import Schedule
-from polarbear.launch.runner import resume, run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -28,15 +26,7 @@ every_method = pytest.mark.parametrize(
 @every_method
 def test_stopped_anywhere_a_run_ends_as_if_it_had_not_been(tmp_path: Path, method: str) -> None:
     settings = tiny(method, epochs=1, batch_size=64, keep_scores=True)
-    taken: list[object] = []
-    more = {"stream": shapes_stream(), "save_every": 0}
-    assert run(settings, tmp_path / "whole", on_step=lambda *a: taken.append(a), **more)
-    whole = outcome(tmp_path / "whole")
-    for step in range(1, len(taken) + 1, 3):
-        with pytest.raises(KeyboardInterrupt):
-            run(settings, tmp_path / f"{step}", on_step=interrupt_at(step), **more)
-        assert resume(tmp_path / f"{step}", **more)
-        assert outcome(tmp_path / f"{step}") == whole, f"stopped after {step} of {len(taken)}"
+    assert_stops_leave_no_trace(settings, tmp_path, lambda steps: range(1, steps + 1, 3))
 
 
 @every_method

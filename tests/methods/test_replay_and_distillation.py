@@ -12,10 +12,9 @@ from torch import Tensor
 
 import fake_graphs
 from engine_run import (
+    assert_stops_leave_no_trace,
     finish,
-    interrupt_at,
     losses_with_and_without_graphs,
-    outcome,
     shapes_stream,
     tiny,
     trainer_for,
@@ -24,7 +23,7 @@ from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import Method
 from polarbear.engine.trainer import Trainer
 from polarbear.launch.check.learner import check_learner
-from polarbear.launch.runner import resume, run
+from polarbear.launch.runner import run
 from polarbear.methods.registry import resolve
 from polarbear.methods.softmax import cross_entropy, log_odds
 from tiny_learner import at_task, batch_for, class_images, random_images, scores_of, slow_bce
@@ -61,14 +60,8 @@ def test_captured_steps_are_the_eager_ones(
 @every_method
 def test_a_run_resumed_ends_as_one_that_was_not(name: str, tmp_path: Path) -> None:
     changes = {"learning_rate": 0.05, "options": OPTIONS.get(name, {})}
-    settings, steps = tiny(name, tasks=3, epochs=1, batch_size=64, **changes), []
-    more: dict[str, Any] = {"stream": shapes_stream(), "save_every": 0}
-    assert run(settings, tmp_path / "whole", on_step=lambda *at: steps.append(at), **more)
-    for stop in (2, len(steps) // 2, len(steps) - 2):
-        with pytest.raises(KeyboardInterrupt):
-            run(settings, tmp_path / f"{stop}", on_step=interrupt_at(stop), **more)
-        assert resume(tmp_path / f"{stop}", **more)
-        assert outcome(tmp_path / f"{stop}") == outcome(tmp_path / "whole"), stop
+    settings = tiny(name, tasks=3, epochs=1, batch_size=64, **changes)
+    assert_stops_leave_no_trace(settings, tmp_path, lambda n: (2, n // 2, n - 2))
 
 
 def after_run(name: str, **changes: Any) -> Trainer:
