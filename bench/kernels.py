@@ -100,9 +100,24 @@ def step(way: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[], None]:
     return work
 
 
-def rate(way: Callable[[nn.Module, Tensor], Tensor], runs: int, seconds: float = 1.0) -> float:
-    """Images per second of forward and backward passes, ``runs`` of them side by side."""
-    works = [step(way) for _ in range(runs)]
+def evaluation(way: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[], None]:
+    net, batch = network().eval(), images()
+
+    @torch.no_grad()
+    def work() -> None:
+        way(net, batch)
+
+    return work
+
+
+def rate(
+    way: Callable[[nn.Module, Tensor], Tensor],
+    runs: int,
+    seconds: float = 1.0,
+    of: Callable[..., Callable[[], None]] = step,
+) -> float:
+    """Images per second, by default of forward and backward passes, ``runs`` side by side."""
+    works = [of(way) for _ in range(runs)]
     graphs = [(graph_of(work), torch.cuda.Stream()) for work in works]
     torch.cuda.synchronize()
     began, count = time.perf_counter(), 0
@@ -231,6 +246,9 @@ def main() -> None:
         before, after = rate(plain, runs), rate(ours, runs)
         shown = f"plain {before:9,.0f}, fused {after:9,.0f} images/s, {after / before:.2f}x"
         print(f"{runs:2} runs: {shown}", flush=True)
+        before, after = (rate(way, runs, of=evaluation) for way in (plain, ours))
+        shown = f"plain {before:9,.0f}, fused {after:9,.0f} images/s, {after / before:.2f}x"
+        print(f"   in evaluation: {shown}", flush=True)
     show_kernels(plain, 12)
     show_kernels(ours)
     print(f"({time.perf_counter() - began:.0f} s)", flush=True)

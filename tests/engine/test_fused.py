@@ -114,17 +114,24 @@ def test_what_would_give_wrong_gradients_is_refused_as_pytorch_does() -> None:
 def test_maps_go_when_nothing_needs_them_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[Tensor]] = []
     alive: list[int] = []
-    inner = fused.normalise
 
-    def normalise(*args: Any, **more: Any) -> Tensor:
-        alive.append(sum(one() is not None for one in made))
-        maps = inner(*args, **more)
-        made.append(weakref.ref(maps))
-        return maps
+    def watched(inner: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def outer(*args: Any, **more: Any) -> Tensor:
+            alive.append(sum(one() is not None for one in made))
+            maps = inner(*args, **more)
+            made.append(weakref.ref(maps))
+            return maps
 
-    monkeypatch.setattr(fused, "normalise", normalise)
+        return outer
+
+    for name in ("normalise", "evaluated"):
+        monkeypatch.setattr(fused, name, watched(getattr(fused, name)))
     with torch.no_grad():
         fused.features(network(3).eval(), images(2, 4, 8), torch.float32)
+        assert len(alive) == 1 + 2 * 9 + 2
+        assert max(alive) <= 4
+        alive.clear()
+        fused.features(network(3).train(), images(2, 4, 8), torch.float32)
     assert len(alive) == 1 + 2 * 9
     assert max(alive) <= 5
     made.clear()

@@ -2,10 +2,10 @@
 
 A general library reads every map of a small network several times: to convolve, to sum, to
 normalise, to add, and the same again backwards. Here each layer is two kernels forwards and two
-backwards (``fused_kernels``), which round where PyTorch's autocast rounds: maps and their gradients
-are bfloat16 in memory; sums, statistics, weights and their gradients float32. Sums over a batch are
-added up in the order in which the GPU comes to them, so the last bits differ from run to run, as
-they do with cuDNN.
+backwards, and one in evaluation (``kernels``), which round where PyTorch's autocast rounds: maps
+and their gradients are bfloat16 in memory; sums, statistics, weights and their gradients float32.
+Sums over a batch are added up in the order in which the GPU comes to them, so the last bits differ
+from run to run, as they do with cuDNN.
 """
 
 import logging
@@ -25,6 +25,7 @@ from polarbear.engine.nets.fused.launch import (
     Layer,
     Passed,
     convolve,
+    evaluated,
     filter_gradient,
     kernels,
     normalise,
@@ -142,7 +143,24 @@ def features(backbone: nn.Module, images: Tensor, dtype: torch.dtype = torch.bfl
             parameters = [p for layer in _layers(backbone) for p in layer.parameters]
             result: Tensor = _Features.apply(backbone, images, dtype, *parameters)  # type: ignore[no-untyped-call]
             return result
-        return ForwardPass(backbone, images, dtype, keep=False).features()
+        if backbone.training:
+            return ForwardPass(backbone, images, dtype, keep=False).features()
+        return evaluated_features(backbone, images, dtype)
+
+
+def evaluated_features(backbone: nn.Module, images: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the features (n, 64) by the running statistics, which are known before any map is."""
+    layers = [*_layers(backbone)]
+    weights = iter(_rounded(layers, dtype))
+    pixels = _pixels(images, layers[0].inputs, dtype)
+    stem, _, *residuals = backbone.layers  # type: ignore[misc]
+    maps = evaluated(_layer(stem), next(weights), pixels, relu=True)
+    for residual in residuals:
+        first, second, *past = [(layer, next(weights)) for layer in _layers_of(residual)]
+        between = evaluated(*first, maps, relu=True)
+        added = evaluated(*past[0], maps, relu=False) if past else maps
+        maps = evaluated(*second, between, added, relu=residual.relu_after)
+    return maps.mean(dim=(1, 2))
 
 
 class _Features(torch.autograd.Function):
@@ -164,22 +182,19 @@ class _Features(torch.autograd.Function):
 
 
 class ForwardPass:
-    """Takes images through a network and keeps what the way back needs, unless told otherwise."""
+    """Takes images through a network in training, and keeps what the way back needs if wanted."""
 
     def __init__(
         self, backbone: nn.Module, images: Tensor, dtype: torch.dtype, *, keep: bool = True
     ) -> None:
         """Compute every map."""
-        self.training = backbone.training
         layers = [*_layers(backbone)]
         self._sums = iter(_zeros([2 * layer.outputs for layer in layers], images.device))
         self._weights = iter(_rounded(layers, dtype))
-        n, colours, height, width = images.shape
-        pixels = images.new_zeros((n, height, width, layers[0].inputs), dtype=dtype)
-        pixels[..., :colours] = images.permute(0, 2, 3, 1)
+        pixels = _pixels(images, layers[0].inputs, dtype)
         stem, _, *residuals = backbone.layers  # type: ignore[misc]
         self.stem = self._convolve(_layer(stem), pixels)
-        self.start = maps = normalise(self.stem, None, relu=True, training=self.training)
+        self.start = maps = normalise(self.stem, None, relu=True)
         self.blocks: list[PassedBlock] = []
         for residual in residuals:
             block = self._block(residual, maps)
@@ -202,11 +217,11 @@ class ForwardPass:
     def _block(self, residual: Residual, maps: Tensor) -> PassedBlock:
         layers = _layers_of(residual)
         first = self._convolve(layers[0], maps)
-        between = normalise(first, None, relu=True, training=self.training)
+        between = normalise(first, None, relu=True)
         second = self._convolve(layers[1], between)
         shortcut = self._convolve(layers[2], maps) if len(layers) > 2 else None
         past = maps if shortcut is None else shortcut
-        out = normalise(second, past, relu=residual.relu_after, training=self.training)
+        out = normalise(second, past, relu=residual.relu_after)
         return PassedBlock(first, second, shortcut, between, out)
 
     def _convolve(self, layer: Layer, source: Tensor) -> Passed:
@@ -215,8 +230,7 @@ class ForwardPass:
         passed = Passed(
             layer, source, source.new_empty(shape), next(self._weights), next(self._sums)
         )
-        sums = passed.sums if self.training else None
-        convolve(source, passed.weights, passed.raw, layer.stride, sums=sums)
+        convolve(source, passed.weights, passed.raw, layer.stride, sums=passed.sums)
         return passed
 
 
@@ -320,6 +334,14 @@ def _layers(backbone: nn.Module) -> Iterator[Layer]:
     yield _layer(stem)
     for residual in residuals:
         yield from _layers_of(residual)
+
+
+def _pixels(images: Tensor, inputs: int, dtype: torch.dtype) -> Tensor:
+    """Return images (n, 3, h, w) as maps (n, h, w, inputs)."""
+    n, colours, height, width = images.shape
+    pixels = images.new_zeros((n, height, width, inputs), dtype=dtype)
+    pixels[..., :colours] = images.permute(0, 2, 3, 1)
+    return pixels
 
 
 def _zeros(sizes: list[int], device: torch.device) -> tuple[Tensor, ...]:

@@ -41,7 +41,12 @@ def convolve(
     added,
     activations,
     raw,
+    scale,
+    shift,
+    running_mean,
+    running_variance,
     pixels,
+    epsilon,
     HEIGHT: tl.constexpr,
     WIDTH: tl.constexpr,
     STRIDE: tl.constexpr,
@@ -52,13 +57,17 @@ def convolve(
     K: tl.constexpr,
     BLOCK: tl.constexpr,
     BACKWARD: tl.constexpr,
+    NORMALISE: tl.constexpr,
     ADD: tl.constexpr,
+    CLIP: tl.constexpr,
     RELU: tl.constexpr,
     SUMS: tl.constexpr,
 ):
     """Convolve ``maps`` into ``out`` (pixels, OUTPUTS) and sum what batch norm will need.
 
-    Forwards, the sums are those of out and out². BACKWARD turns the filter round and exchanges its
+    In evaluation that is known before, so the rest of the layer is done here too: NORMALISE is
+    batch norm by the running statistics, CLIP the ReLU after what is ``added``. In training the
+    sums are those of out and out². BACKWARD turns the filter round and exchanges its
     inputs and outputs: ``out`` is then the gradient of the layer below, plus the gradient
     ``added``, stopped where the ReLU gave 0 (``activations``); the sums are those of out and
     out × ``raw``, the maps before that layer's batch norm.
@@ -95,8 +104,16 @@ def convolve(
             total = tl.dot(values, taps, total, input_precision="ieee")
     at = place[:, None] * OUTPUTS + o[None, :]
     here = inside[:, None] & (o < OUTPUTS)[None, :]
+    if NORMALISE:
+        factor = tl.load(scale + o) * tl.rsqrt(tl.load(running_variance + o) + epsilon)
+        offset = tl.load(shift + o) - tl.load(running_mean + o) * factor
+        # Rounded as in training, where these maps go through memory.
+        total = total.to(out.dtype.element_ty).to(tl.float32)
+        total = total * factor[None, :] + offset[None, :]
     if ADD:
         total += tl.load(added + at, mask=here, other=0.0).to(tl.float32)
+    if CLIP:
+        total = tl.maximum(total, 0.0)
     if RELU:
         total = tl.where(tl.load(activations + at, mask=here, other=0.0) > 0, total, 0.0)
     rounded = total.to(out.dtype.element_ty)
@@ -145,22 +162,17 @@ def _normalised(
     momentum,
     epsilon,
     CHANNELS: tl.constexpr,
-    TRAINING: tl.constexpr,
 ):
-    """Return batch-normed maps at ``at``; in training the first program moves the statistics."""
-    if TRAINING:
-        mean = tl.load(sums + c) / pixels
-        variance = tl.load(sums + CHANNELS + c) / pixels - mean * mean
-        variance = tl.maximum(variance, 0.0)
-        if tl.program_id(0) == 0:
-            old = tl.load(running_mean + c)
-            tl.store(running_mean + c, old + momentum * (mean - old))
-            old = tl.load(running_variance + c)
-            unbiased = variance * (pixels / (pixels - 1.0))
-            tl.store(running_variance + c, old + momentum * (unbiased - old))
-    else:
-        mean = tl.load(running_mean + c)
-        variance = tl.load(running_variance + c)
+    """Return maps at ``at`` normed by the batch; the first program moves the statistics."""
+    mean = tl.load(sums + c) / pixels
+    variance = tl.load(sums + CHANNELS + c) / pixels - mean * mean
+    variance = tl.maximum(variance, 0.0)
+    if tl.program_id(0) == 0:
+        old = tl.load(running_mean + c)
+        tl.store(running_mean + c, old + momentum * (mean - old))
+        old = tl.load(running_variance + c)
+        unbiased = variance * (pixels / (pixels - 1.0))
+        tl.store(running_variance + c, old + momentum * (unbiased - old))
     factor = tl.load(scale + c) * tl.rsqrt(variance + epsilon)
     offset = tl.load(shift + c) - mean * factor
     value = tl.load(raw + at, mask=here, other=0.0).to(tl.float32)
@@ -187,12 +199,11 @@ def normalise(
     epsilon,
     CHANNELS: tl.constexpr,
     BLOCK: tl.constexpr,
-    TRAINING: tl.constexpr,
     ADD: tl.constexpr,
     ADD_NORMALISED: tl.constexpr,
     RELU: tl.constexpr,
 ):
-    """Batch norm of ``raw``, plus ``other`` (as it is, or batch-normed itself), then ReLU."""
+    """Batch norm of ``raw`` by the batch, plus ``other`` (as it is or normed too), then ReLU."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     c = tl.arange(0, CHANNELS)
     at = place[:, None] * CHANNELS + c[None, :]
@@ -212,7 +223,6 @@ def normalise(
         momentum,
         epsilon,
         CHANNELS,
-        TRAINING,
     )
     if ADD:
         total += tl.load(other + at, mask=here, other=0.0).to(tl.float32)
@@ -231,7 +241,6 @@ def normalise(
             momentum,
             epsilon,
             CHANNELS,
-            TRAINING,
         )
     if RELU:
         total = tl.maximum(total, 0.0)

@@ -133,6 +133,8 @@ def convolve(
     added: Tensor | None = None,
     activations: Tensor | None = None,
     raw: Tensor | None = None,
+    norm: nn.BatchNorm2d | None = None,
+    relu: bool = False,
     backward: bool = False,
 ) -> None:
     """Convolve maps into ``out``, or take a gradient back; None leaves that part out."""
@@ -147,23 +149,36 @@ def convolve(
         out if added is None else added,
         out if activations is None else activations,
         out if raw is None else raw,
+        *((out,) * 4 if norm is None else _known_norm(norm)),
         pixels,
+        0.0 if norm is None else norm.eps,
         HEIGHT=height,
         WIDTH=width,
         STRIDE=stride,
         OUTPUTS=outputs,
         BACKWARD=backward,
+        NORMALISE=norm is not None,
         ADD=added is not None,
+        CLIP=relu,
         RELU=activations is not None,
         SUMS=sums is not None,
         **tiles.constants(inputs, taps),
     )
 
 
-def normalise(
-    passed: Passed, added: Tensor | Passed | None, *, relu: bool, training: bool
+def evaluated(
+    layer: Layer, weights: Tensor, source: Tensor, added: Tensor | None = None, *, relu: bool
 ) -> Tensor:
-    """Return a layer's maps after batch norm, plus others (normed, if a layer's), after ReLU."""
+    """Return a layer's maps, normed by the running statistics, plus others, after ReLU."""
+    n, height, width, _ = source.shape
+    shape = (n, height // layer.stride, width // layer.stride, layer.outputs)
+    out = source.new_empty(shape)
+    convolve(source, weights, out, layer.stride, norm=layer.norm, added=added, relu=relu)
+    return out
+
+
+def normalise(passed: Passed, added: Tensor | Passed | None, *, relu: bool) -> Tensor:
+    """Return a layer's maps normed by the batch, plus others (normed, if a layer's), after ReLU."""
     raw, norm = passed.raw, passed.layer.norm
     other = added if isinstance(added, Passed) else passed
     other_norm = other.layer.norm
@@ -189,7 +204,6 @@ def normalise(
         norm.eps,
         CHANNELS=channels,
         BLOCK=block,
-        TRAINING=training,
         ADD=isinstance(added, Tensor),
         ADD_NORMALISED=isinstance(added, Passed),
         RELU=relu,
@@ -237,6 +251,10 @@ def filter_gradient(passed: Passed, gradient: Tensor, into: Gradients) -> Tensor
         **tiles.constants(layer.inputs, layer.taps),
     )
     return out
+
+
+def _known_norm(norm: nn.BatchNorm2d) -> tuple[Any, ...]:
+    return norm.weight, norm.bias, norm.running_mean, norm.running_var
 
 
 def _parts(whole: int, part: int) -> int:
