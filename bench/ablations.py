@@ -17,7 +17,7 @@ from polarbear.methods.er import ER
 from polarbear.methods.er_infinite import ERInfinite
 from polarbear.methods.icarl_cnn import ICarlCNN
 from polarbear.methods.incremental_joint import IncrementalJoint
-from polarbear.methods.kin import Kin, probabilities
+from polarbear.methods.kin import Kin, looked_at
 from polarbear.named.registry import find
 
 AUTHORS_SEED = 100
@@ -116,7 +116,7 @@ class KinNewestWitness(Kin):
         """Return how probable the newest network finds each old class: (new, old)."""
         network = self.networks[f"birth-{context.task - 1}"]
         columns = range(context.old, context.seen)
-        found = [probabilities(network, context.class_images(one)) for one in columns]
+        found = [looked_at(network, context.class_images(one)).softmax(dim=1) for one in columns]
         return torch.stack([one.mean(dim=0) for one in found]).nan_to_num(0.0)
 
 

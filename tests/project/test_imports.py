@@ -1,7 +1,9 @@
 """The core needs NumPy alone; a process in which nothing else can be imported proves it."""
 
+import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -111,3 +113,19 @@ def test_this_test_can_fail(module: str) -> None:
     assert "is refused here" in done.stderr
     allowed = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True)
     assert allowed.returncode == 0
+
+
+BENCH = sorted((Path(__file__).parents[2] / "bench").glob("*.py"))
+
+
+@pytest.mark.parametrize("script", BENCH, ids=[script.stem for script in BENCH])
+def test_benchmarks_ask_for_what_is_there(script: Path) -> None:
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("polarbear.")):
+            continue
+        if str(node.module).startswith("polarbear.adapters."):
+            continue  # their libraries have an environment of their own
+        module = import_module(str(node.module))
+        missing = [name.name for name in node.names if not hasattr(module, name.name)]
+        submodules = Path(str(module.__file__)).parent
+        assert not [name for name in missing if not (submodules / f"{name}.py").is_file()]

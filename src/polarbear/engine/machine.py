@@ -9,7 +9,7 @@ from torch import nn
 
 from polarbear.base.errors import PolarbearError, counted
 from polarbear.engine.cpu_bf16 import refuse_unless_it_works
-from polarbear.engine.world import local_rank, the_world
+from polarbear.engine.world import own_gpu, the_world
 from polarbear.settings.settings import Precision, Settings
 
 
@@ -82,4 +82,4 @@ def _own_gpu(device: torch.device) -> torch.device:
             f"device '{device}' is one GPU, but each of {the_world().size} processes needs one of "
             "its own: use --device cuda"
         )
-    return torch.device("cuda", local_rank())
+    return torch.device("cuda", own_gpu())

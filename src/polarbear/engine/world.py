@@ -130,10 +130,12 @@ class World:
         """Return the rows of all processes, of which each has as many as ``sizes`` says."""
         room = tensor.new_zeros((max(sizes), *tensor.shape[1:]))
         room[: len(tensor)] = tensor
-        parts = [torch.empty_like(room) for _ in sizes]
+        sent = room.cpu() if _shares_gpus() else room  # gloo gathers from the host alone
+        parts = [torch.empty_like(sent) for _ in sizes]
         with self._together():
-            distributed.all_gather(parts, room)
-        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+            distributed.all_gather(parts, sent)
+        whole = torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+        return whole.to(tensor.device)
 
     @torch.no_grad()
     def agree(self, tensors: Iterable[Tensor]) -> None:
@@ -222,22 +224,27 @@ def the_world() -> World:
     if not distributed.is_available():
         raise PolarbearError("this PyTorch has no torch.distributed: start one process alone")
     _warn_of_hanging_restarts()
-    on_gpu = torch.cuda.is_available() and distributed.is_nccl_available()
+    by_nccl = torch.cuda.is_available() and distributed.is_nccl_available() and not _shares_gpus()
     # Numbers of the host, such as a wish to stop, go their own way: no GPU waits for them.
-    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    backend = "cpu:gloo,cuda:nccl" if by_nccl else "gloo"
     distributed.init_process_group(backend, timeout=PATIENCE)
     atexit.register(distributed.destroy_process_group)
-    if on_gpu and local_rank() < torch.cuda.device_count():
-        torch.cuda.set_device(local_rank())
+    if torch.cuda.is_available():
+        torch.cuda.set_device(own_gpu())
     world = World(distributed.get_rank(), distributed.get_world_size())
     if not world.is_first:
         log.setLevel(logging.ERROR)  # the first one warns
     return world
 
 
-def local_rank() -> int:
-    """Return which of its machine's processes this is: the number of its GPU."""
-    return int(os.environ.get("LOCAL_RANK", 0))
+def own_gpu() -> int:
+    """Return the number of this process's GPU; where there are too few, several have the same."""
+    return int(os.environ.get("LOCAL_RANK", 0)) % max(torch.cuda.device_count(), 1)
+
+
+def _shares_gpus() -> bool:
+    """Whether the machine has GPUs, but fewer than processes: NCCL wants one for each."""
+    return 0 < torch.cuda.device_count() < int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 def _warn_of_hanging_restarts() -> None:
