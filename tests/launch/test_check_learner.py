@@ -234,6 +234,27 @@ def test_the_checker_sees_a_backward_without_a_loss() -> None:
     assert "backward gives NoneType, not the loss as a tensor" in message
 
 
+def test_a_backward_that_adds_no_gradient_to_another_is_found() -> None:
+    def sets(self: Method, batch: Batch, reference: Batch | None) -> Tensor:
+        loss, parameters = self.loss(batch), list(self.model.parameters())
+        gradients = torch.autograd.grad(loss, parameters)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        return loss.detach()
+
+    message = problems(method_with(ER.loss, backward=sets))
+    assert "must add to them as loss.backward() does: p.grad = g if p.grad is None" in message
+
+    def adds(self: Method, batch: Batch, reference: Batch | None) -> Tensor:
+        before = [parameter.grad for parameter in self.model.parameters()]
+        loss = sets(self, batch, reference)
+        for parameter, there in zip(self.model.parameters(), before, strict=True):
+            parameter.grad = parameter.grad if there is None else parameter.grad + there
+        return loss
+
+    assert check_learner(method_with(ER.loss, backward=adds)) == ()
+
+
 # Checkpoints.
 
 

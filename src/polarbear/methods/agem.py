@@ -7,7 +7,7 @@ from torch import Tensor
 
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import Method, bce
-from polarbear.methods.vectors import flat
+from polarbear.methods.vectors import add_gradients, flat
 
 
 class AGEM(Method):
@@ -36,17 +36,17 @@ class AGEM(Method):
         return bce(self.model(batch.images)[:, new], batch.targets[:, new])
 
     def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
-        """Leave the projected gradient, of all processes' images, and give the task's loss."""
+        """Add the projected gradient, of all the step's images, and give the task's loss."""
         if reference is None:
             return super().backward(batch, None)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         loss = self.loss(batch)
-        gradient = self.world.means(torch.autograd.grad(loss, parameters, materialize_grads=True))
+        gradient = torch.autograd.grad(loss, parameters, materialize_grads=True)
         logits, old = self.model(reference.images), slice(self.context.old)
         kept = bce(logits[:, old], reference.targets[:, old]) * reference.weight
-        against = self.world.means(torch.autograd.grad(kept, parameters, materialize_grads=True))
-        for parameter, g in zip(parameters, project(gradient, against), strict=True):
-            parameter.grad = g
+        against = torch.autograd.grad(kept, parameters, materialize_grads=True)
+        means, count = self.world.means([*gradient, *against]), len(parameters)
+        add_gradients(parameters, project(means[:count], means[count:]))
         return loss.detach()
 
 

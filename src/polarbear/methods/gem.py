@@ -9,7 +9,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.methods.agem import AGEM
-from polarbear.methods.vectors import flat
+from polarbear.methods.vectors import add_gradients, flat
 
 STEADY = 1e-9  # added to the diagonal, as a part of its mean: tasks may have the same gradient
 
@@ -41,7 +41,7 @@ class GEM(AGEM):
         self.earlier = [slice(*ends) for ends in pairwise(self.starts.tolist())]
 
     def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
-        """Leave the projected gradient in the parameters and give the task's loss."""
+        """Add the projected gradient to the parameters' and give the task's loss."""
         if reference is None:
             return super().backward(batch, None)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -54,9 +54,8 @@ class GEM(AGEM):
         own, logits = gradient(loss), self.model(reference.images)
         old = torch.stack([gradient(self.kept(logits, reference, k)) for k in self.earlier])
         found = torch.split(nearest(own, old, self.options.margin), [p.numel() for p in parameters])
-        for parameter, part in zip(parameters, found, strict=True):
-            # In the parameter's own layout, as fused optimisers need it.
-            parameter.grad = torch.empty_like(parameter).copy_(part.view_as(parameter))
+        shaped = [part.view_as(one) for part, one in zip(found, parameters, strict=True)]
+        add_gradients(parameters, shaped)
         return loss.detach()
 
     def kept(self, logits: Tensor, memory: Batch, columns: slice) -> Tensor:

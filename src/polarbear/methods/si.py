@@ -1,14 +1,13 @@
 """SI: weights are held by how much their way has lowered the loss."""
 
 from dataclasses import dataclass, field
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.methods.anchored import Anchored
-from polarbear.methods.vectors import flat
+from polarbear.methods.vectors import add_gradients, flat
 
 
 class SI(Anchored):
@@ -43,13 +42,14 @@ class SI(Anchored):
         self.register_buffer("before", here)
 
     def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
-        """Note what the step before this one has made of its gradient, then leave this step's."""
+        """Note what the step before this one has made of its gradient, then add this step's."""
         self.follow()
-        loss = super().backward(batch, reference)
+        loss, parameters = self.loss(batch), list(self.learning().values())
         # The springs reach every weight, so that each has a gradient; theirs is known.
-        found = flat(cast(Tensor, p.grad) for p in self.learning().values())
-        self.gradient.copy_(found - self.stiffness() * (self.before - self.anchor))
-        return loss
+        found = torch.autograd.grad(loss, parameters)
+        self.gradient.copy_(flat(found) - self.stiffness() * (self.before - self.anchor))
+        add_gradients(parameters, found)
+        return loss.detach()
 
     @torch.no_grad()
     def follow(self) -> None:

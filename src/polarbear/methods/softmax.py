@@ -44,7 +44,7 @@ class BesideMethod(SoftmaxMethod):
         raise NotImplementedError(f"{type(self).__name__} must define replay_loss(reference)")
 
     def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
-        """Leave the gradients of both losses; the first step of a run finds an empty memory."""
+        """Add the gradients of both losses; the first step of a run finds an empty memory."""
         loss = self.loss(batch)
         if reference is not None:
             loss = loss + reference.weight * self.replay_loss(reference)

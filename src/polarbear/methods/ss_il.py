@@ -51,7 +51,7 @@ class SSIL(SoftmaxMethod):
         self.earlier = list(pairwise(before.tolist()))
 
     def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
-        """Leave the gradients of both batches, which go through the network together."""
+        """Add the gradients of both batches, which go through the network together."""
         loss = self.loss(batch) if reference is None else self.joint_loss(batch, reference)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()

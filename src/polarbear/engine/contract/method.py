@@ -121,9 +121,10 @@ class Method(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must define loss(batch)")
 
     def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
-        """Leave the step's gradients in the parameters and give the loss, detached.
+        """Add the step's gradients to those of the parameters and give the loss, detached.
 
-        ``reference`` is a batch of memory images for methods with ``replay = "reference"``.
+        What is in ``.grad`` already stays in the sum, as with ``loss.backward()``. ``reference`` is
+        a batch of memory images for methods with ``replay = "reference"``.
         """
         loss = self.loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]

@@ -35,7 +35,7 @@ class Phase:
     evaluation: bool = False
 
     def backward(self, own: Callable[..., Tensor], batch: Batch, beside: Batch | None) -> Tensor:
-        """Leave a step's gradients in the parameters and return the loss, detached.
+        """Add a step's gradients to those of the parameters and return the loss, detached.
 
         ``own`` is the method's way, which a phase without a loss of its own goes.
         """

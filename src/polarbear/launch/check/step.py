@@ -10,6 +10,7 @@ from torch import Tensor
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import Method
 from polarbear.engine.task.learner import Learner
+from polarbear.engine.task.optimiser import drop_gradients
 
 Complaint = str
 
@@ -25,16 +26,18 @@ def check_step(learner: Learner, batch: Batch, reference: Batch | None) -> Itera
         yield from wrong
         if wrong:
             return
+    drop_gradients(method)
     first = _backward(learner, batch, reference)
     yield from _check_gradients(learner)
     yield from _check_batch(batch, before)
     yield from _check_teacher(method, teacher)
-    yield from _check_equal(first, _backward(learner, batch, reference))
+    once = _gradients(learner)
+    unequal = list(_check_equal(first, _backward(learner, batch, reference)))
+    yield from unequal or _check_sums(once, _gradients(learner))
 
 
 def _backward(learner: Learner, batch: Batch, reference: Batch | None) -> Any:
     learner.model.train()
-    learner.model.zero_grad(set_to_none=True)
     with learner.machine.seeded(0):
         return learner.method.backward(batch, reference)
 
@@ -61,8 +64,7 @@ def _check_loss(loss: Any) -> Iterator[Complaint]:
 
 
 def _check_gradients(learner: Learner) -> Iterator[Complaint]:
-    parameters = dict(learner.model.named_parameters())
-    gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+    gradients = _gradients(learner)
     if not any(bool(g.any()) for g in gradients.values()):
         yield "no weight of self.model gets a gradient: nothing would be learnt"
     rows = len(getattr(learner.model.head, "weight", ()))
@@ -75,6 +77,23 @@ def _check_gradients(learner: Learner) -> Iterator[Complaint]:
                 f"{name} gets a gradient for classes of the future: use the logits (n, seen) "
                 "that self.model gives, or the rows [:self.context.seen] alone"
             )
+
+
+def _gradients(learner: Learner) -> dict[str, Tensor]:
+    parameters = learner.model.named_parameters()
+    return {name: p.grad.clone() for name, p in parameters if p.grad is not None}
+
+
+def _check_sums(once: dict[str, Tensor], twice: dict[str, Tensor]) -> Iterator[Complaint]:
+    """Check that a second backward pass of the same step has added the same gradients again."""
+    for name, gradient in once.items():
+        wrong = (twice[name] - 2 * gradient).nan_to_num().norm()
+        if wrong > 1e-3 * gradient.nan_to_num().norm():
+            yield (
+                "backward puts its gradients in the place of those that are there, and must add "
+                "to them as loss.backward() does: p.grad = g if p.grad is None else p.grad + g"
+            )
+            return
 
 
 def _check_batch(batch: Batch, before: dict[str, Tensor]) -> Iterator[Complaint]:
