@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from engine_run import METHODS, newest_checkpoint
+from engine_run import newest_checkpoint
+from polarbear.methods.catalogue import METHODS
 from polarbear.runs.folder import RunFolder
 from together import torchrun, train
 
 #: Low, for rounding alone changes what a high rate makes of it; neither number is even.
 HOW = {"learning_rate": 0.01, "epochs": 1, "tasks": 2, "batch_size": 33, "memory_per_class": 3}
 OWN = ("together:LossAlone", "together:StoresLogits")
-#: Methods beside the paper's that reckon with more than means over a step's images.
-MORE = ("er-ace", "gem", "si", "ss-il")
+#: Methods that carry more than weights from task to task, of several kinds.
+CARRYING = ("together:LossAlone", "derpp", "gem", "lucir", "si")
 
 
 def in_order(runs: list[dict[str, Any]], folder: Path) -> None:
@@ -34,27 +35,37 @@ def wanted(folder: Path, method: str, **more: Any) -> dict[str, Any]:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return folders of the same runs, by one process and by two.
 
-    Of two more, each began what the other finished.
+    Of some, each began what the other finished.
     """
     one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
-    methods, begun = (*METHODS, *MORE, *OWN), tmp_path_factory.mktemp("begun")
-    halves = [wanted(begun / by, "together:LossAlone", stop=5) for by in ("one", "two")]
-    assert not train(**halves[0])
+    methods, begun = (*METHODS, *OWN), tmp_path_factory.mktemp("begun")
+    by_one = wanted(begun / "by-one", "together:LossAlone", stop=5)
+    by_two = [wanted(begun / "by-two", method, stop=13) for method in CARRYING]
+    assert not train(**by_one)
     whole = [wanted(two, method) for method in methods]
-    in_order([*whole, {**halves[0], "stop": None}, halves[1]], two)
-    assert not RunFolder(Path(halves[1]["folder"])).finished
-    assert train(**{**halves[1], "stop": None})
+    in_order([*whole, {**by_one, "stop": None}, *by_two], two)
+    for half in by_two:
+        there = RunFolder(Path(half["folder"]))
+        assert not there.finished
+        assert {record.after for record in there.scores()} == {0}  # it has ended a task
+        assert train(**{**half, "stop": None})
     for method in methods:
         assert train(**wanted(one, method))
-    for by in ("one", "two"):
-        (begun / by / "together-LossAlone").rename(two / f"begun-by-{by}")
-        (one / f"begun-by-{by}").symlink_to(one / "together-LossAlone")
+    for half in (by_one, *by_two):
+        begun = Path(half["folder"])
+        name = f"{begun.name}-begun-{begun.parent.name}"
+        begun.rename(two / name)
+        (one / name).symlink_to(one / begun.name)
     return one, two
 
 
 @pytest.mark.parametrize(
     "name",
-    [*METHODS, *MORE, *(one.replace(":", "-") for one in OWN), "begun-by-one", "begun-by-two"],
+    [
+        *(one.replace(":", "-") for one in (*METHODS, *OWN)),
+        "together-LossAlone-begun-by-one",
+        *(f"{one.replace(':', '-')}-begun-by-two" for one in CARRYING),
+    ],
 )
 def test_two_processes_train_the_run_of_one(name: str, folders: tuple[Path, Path]) -> None:
     one, two = (RunFolder(folder / name) for folder in folders)

@@ -28,7 +28,9 @@ class Batch:
 
     ``weight`` matters where several processes train a run (:class:`.World`) and memory images come
     beside a step: a mean over them times their weight counts them as one process would. It is 1
-    but where a process has another share of them than of the step's own images.
+    but where a process has another share of them than of the step's own images. ``in_all`` counts
+    such memory images of all processes, None where each of them has the same: this one, of rank r
+    among s, has those at r, r + s, r + 2 s, ….
     """
 
     images: Tensor
@@ -38,6 +40,7 @@ class Batch:
     stored: Mapping[str, Tensor] = field(default_factory=dict)
     other_views: tuple[Tensor, ...] = ()
     weight: float = 1.0
+    in_all: int | None = None
 
     @property
     def views(self) -> tuple[Tensor, ...]:

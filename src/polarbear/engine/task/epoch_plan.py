@@ -139,22 +139,23 @@ class EpochPlan:
         return torch.tensor(landing, device=self.learner.machine.device)
 
     def _reference(self, step: int) -> Batch | None:
-        learner = self.learner
         if self.slots is not None:
             count = int(self.slots.counts[step])
-            share, weight = self._share(count, step), self._weight(count, step)
-            return _from_slots(self.slots, step, share, weight, learner)
-        if self.beside is None:
+            batch = _from_slots(self.slots, step, self._share(count, step), self.learner)
+        elif self.beside is not None:
+            count = self.beside.size
+            batch = self._from_memory(self.beside, step, self._share(count, step))
+        else:
             return None
-        count = self.beside.size
-        share, weight = self._share(count, step), self._weight(count, step)
-        (images,) = learner.train_pixels.batches([self.beside.of_step(step, share).rows])
-        return replace(self.beside.batch(step, share, images, learner), weight=weight)
+        in_all = None if self._share(count, step) is slice else count
+        return batch and replace(batch, weight=self._weight(count, step), in_all=in_all)
+
+    def _from_memory(self, beside: Drawn, step: int, share: Share) -> Batch:
+        (images,) = self.learner.train_pixels.batches([beside.of_step(step, share).rows])
+        return beside.batch(step, share, images, self.learner)
 
 
-def _from_slots(
-    plan: SlotPlan, step: int, share: Share, weight: float, learner: Learner
-) -> Batch | None:
+def _from_slots(plan: SlotPlan, step: int, share: Share, learner: Learner) -> Batch | None:
     """Return the batch that a step draws from the reservoir as it now stands, if it has any."""
     reservoir, count = cast(Reservoir, learner.reservoir), int(plan.counts[step])
     if not count:
@@ -172,7 +173,6 @@ def _from_slots(
         rows,
         {name: table[slots] for name, table in reservoir.stored.items()},
         others,
-        weight,
     )
 
 
