@@ -44,6 +44,7 @@ CHANGED: dict[str, Any] = {
     "graph": False,
     "fused": False,
     "compile": True,
+    "images": "streamed",
     "features_in": "features",
     "keep_scores": True,
     "tasks": 2,
@@ -86,6 +87,7 @@ def test_the_defaults_are_the_papers_for_cifar() -> None:
         "graph": True,
         "fused": True,
         "compile": False,
+        "images": "auto",
         "features_in": None,
         "keep_scores": False,
         "tasks": None,
@@ -104,7 +106,7 @@ def test_every_setting_survives_a_manifest() -> None:
 
 def test_a_manifest_without_newer_settings_has_the_papers() -> None:
     newer = ("optimiser", "nesterov", "clip", "schedule", "warm_up", "rate_steps", "rate_factor")
-    newer += ("preparation_options", "network_options", "frozen", "features_in")
+    newer += ("preparation_options", "network_options", "frozen", "features_in", "images")
     old = {k: v for k, v in Settings("er").to_dict().items() if k not in newer}
     assert Settings.from_dict(old) == Settings("er")
 
@@ -116,7 +118,7 @@ KINDS = {
     "plateau_patience plateau_factor plateau_threshold network network_options frozen preparation "
     "preparation_options memory_per_class memory_total decision options",
     "arithmetic": "precision fused",
-    "speed": "device graph compile features_in",
+    "speed": "device graph compile images features_in",
     "files": "keep_scores",
 }
 
@@ -131,6 +133,7 @@ def test_every_setting_has_a_kind() -> None:
         "device",
         "graph",
         "compile",
+        "images",
         "features_in",
         "keep_scores",
     }

@@ -17,6 +17,7 @@ from polarbear.benchmark.stream import Stream, View
 from polarbear.engine.contract.method import frozen_copy
 from polarbear.engine.contract.phase import Phase
 from polarbear.engine.contract.predict import decision_name, has_measure
+from polarbear.engine.images.task_pixels import TaskPixels, resident
 from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.steps.captured import CapturedSteps, can_capture
 from polarbear.engine.steps.eager import EagerSteps
@@ -25,7 +26,7 @@ from polarbear.engine.task.context import context_of
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.optimiser import build_optimiser, own_parameters
-from polarbear.engine.task.phase_images import main_images, phase_set
+from polarbear.engine.task.phase_images import main_images, phase_set, task_rows
 from polarbear.engine.task.plateau import Plateau
 from polarbear.engine.task.schedule import TaskRates
 from polarbear.engine.task.training_set import TaskImages, TrainingSet
@@ -239,6 +240,7 @@ class Trainer:
         plan = self._planned.pop(p.epoch, None) or self._plan(p.epoch)
         self._drop_overtaken_steps()
         self.learner.method.context.epoch.fill_(p.epoch)
+        yield from self._keep_images()
         steps = self.task_steps = self.task_steps or self._make_steps(plan)
         rates = self._rates().of_epoch(p.epoch, p.plateau.rate)
         for done in steps.epoch(plan, rates, p.step, self.losses):
@@ -252,6 +254,13 @@ class Trainer:
         self.refuse_divergence()
         self._finish_epoch(steps, plan, time.perf_counter() - began)
         yield self.progress
+
+    def _keep_images(self) -> Iterator[Progress]:
+        """Decode what the task's epochs look at, where it can be kept and is not yet."""
+        pixels = self.learner.train_pixels
+        if isinstance(pixels, TaskPixels) and self.task_steps is None:
+            for _ in pixels.keep(task_rows(self.learner, self.stream, self.progress.task)):
+                yield self.progress
 
     def _plan(self, epoch: int) -> EpochPlan:
         images, p = self.images, self.progress
@@ -272,7 +281,7 @@ class Trainer:
 
     def _make_steps(self, plan: EpochPlan) -> Steps:
         """Return the task's steps: captured where that can be, else eager."""
-        if self._captures:
+        if self._captures and resident(self.learner.train_pixels) is not None:
             try:
                 return CapturedSteps(
                     *(self.learner, self.optimiser, self.phase, plan, self.images.valid),

@@ -17,7 +17,13 @@ from polarbear.base.errors import DataError, PolarbearError
 from polarbear.base.files import write_whole
 from polarbear.base.guarded import naming, read_npz
 from polarbear.benchmark.stream import Stream
-from polarbear.engine.images.pixels import Pixels, ResidentFeatures, place_pixels
+from polarbear.engine.images.pixels import (
+    Pixels,
+    ResidentFeatures,
+    StreamedPixels,
+    place_pixels,
+)
+from polarbear.engine.images.task_pixels import TaskPixels
 from polarbear.engine.nets.frozen import Frozen
 from polarbear.engine.task.learner import Learner
 
@@ -36,12 +42,19 @@ def key_of(learner: Learner, stream: Stream, file: str) -> tuple[object, ...]:
 
 
 def pixels_of(learner: Learner, stream: Stream, shared: SharedPixels) -> list[Pixels]:
-    """Return training and test pixels; runs on the same data use the same ones."""
+    """Return training and test pixels; runs on the same data use the same ones.
+
+    What a task keeps of encoded training images is each run's own.
+    """
     keys = [key_of(learner, stream, file) for file in FILES]
     for file, key in zip(FILES, keys, strict=True):
         if key not in shared:
             shared[key] = place_pixels(stream.images(file), learner.machine.device)
-    return [shared[key] for key in keys]
+    train, test = (shared[key] for key in keys)
+    if isinstance(train, StreamedPixels):
+        way, sharers = learner.settings.images, learner.world.size
+        train = TaskPixels(train.images, train.device, way, sharers)
+    return [train, test]
 
 
 def feature_inputs(learner: Learner, stream: Stream, shared: SharedPixels) -> list[Pixels]:

@@ -12,6 +12,7 @@ from polarbear.base.files import plain
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 Optimiser = Literal["sgd", "adamw"]
 RateSchedule = Literal["plateau", "cosine", "steps", "onecycle", "constant"]
+ImagesWay = Literal["auto", "resident", "pinned", "streamed"]
 
 #: What a setting decides. A report tells runs of another arithmetic apart; none departs from the
 #: paper by it.
@@ -119,6 +120,10 @@ class Settings:
     """Use fused kernels, on a GPU in bf16, for the networks that have them: resnet20 to 56."""
     compile: bool = field(default=False, metadata=decides("speed"))
     """Compile the network (torch.compile, half a minute), instead of using fused kernels."""
+    images: ImagesWay = field(default="auto", metadata=decides("speed"))
+    """Where a task's decoded images are kept: resident (on the device), pinned (in memory of the
+    host, copied ahead of the device), streamed (nowhere: decoded again at every epoch), auto (the
+    first of these that has room). Arrays, such as CIFAR's, are always resident."""
     features_in: str | None = field(default=None, metadata=decides("speed"))
     """Folder that keeps a frozen network's features for later runs; None keeps them in memory, for
     the runs of one command."""

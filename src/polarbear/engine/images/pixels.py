@@ -27,20 +27,35 @@ class Pixels(Protocol):
 
 
 class ResidentPixels:
-    """The whole file as uint8 on the device."""
+    """Images as uint8 on the device: a whole file or, with ``place``, some rows of it.
+
+    ``place`` (rows of the file,) is where in ``data`` each row's image is, -1 if it is not there.
+    """
 
     def __init__(self, images: Any, device: torch.device) -> None:
-        """Copy the images there."""
+        """Copy the images of a whole file there."""
         self.data = torch.tensor(np.asarray(images), device=device)
+        self.place: Tensor | None = None
+
+    @classmethod
+    def of_rows(cls, data: Tensor, place: Ints) -> "ResidentPixels":
+        """Take images that are on the device already."""
+        made = cls.__new__(cls)
+        made.data, made.place = data, torch.tensor(place, device=data.device)
+        return made
+
+    def at(self, rows: Tensor) -> Tensor:
+        """Return images by row numbers that are on the device, and ask nobody on the host."""
+        return self.data[rows if self.place is None else self.place[rows]]
 
     def batches(self, rows: list[Ints]) -> Iterator[Tensor]:
         """Return one batch for each array of row numbers."""
         for part in rows:
-            yield self.data[torch.from_numpy(np.array(part)).to(self.data.device)]
+            yield self.at(torch.from_numpy(np.array(part)).to(self.data.device))
 
     def __len__(self) -> int:
         """Count the images of the file."""
-        return len(self.data)
+        return len(self.data if self.place is None else self.place)
 
 
 class ResidentFeatures(ResidentPixels):
@@ -48,11 +63,11 @@ class ResidentFeatures(ResidentPixels):
 
     def __init__(self, features: Tensor) -> None:
         """Take them as they are."""
-        self.data = features
+        self.data, self.place = features, None
 
 
 class StreamedPixels:
-    """Images decoded on the host by threads, a few batches ahead of the device."""
+    """Images read on the host by threads, a few batches ahead of the device."""
 
     def __init__(self, images: Images, device: torch.device) -> None:
         """Remember where the images are."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.images.pixels import ResidentPixels
+from polarbear.engine.images.task_pixels import resident
 from polarbear.engine.images.transform import Jitter, augment_views
 from polarbear.engine.task.epoch_plan import Drawn
 from polarbear.engine.task.learner import Learner
@@ -69,7 +70,7 @@ class TrainingSetBuffers:
         at = self.at(step, images)
         chosen = self.order[at]
         places = self.places[chosen]
-        pixels = cast(ResidentPixels, learner.train_pixels).data[self.rows[chosen]]
+        pixels = cast(ResidentPixels, resident(learner.train_pixels)).at(self.rows[chosen])
         compiled = images == learner.model.compiled_batch
         jitters = [jitter[at] for jitter in self.jitters]
         first, others = augment_views(pixels, jitters, learner.transform, compiled=compiled)

@@ -20,6 +20,7 @@ from polarbear.engine.contract.method import Method
 from polarbear.engine.contract.phase import Phase
 from polarbear.engine.contract.predict import raw_scores
 from polarbear.engine.images.pixels import ResidentPixels
+from polarbear.engine.images.task_pixels import resident
 from polarbear.engine.images.transform import for_evaluation
 from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.steps.attributes import Attributes
@@ -42,9 +43,8 @@ WARM_UP = 2  # steps before the first capture, so that libraries have chosen the
 
 
 def can_capture(learner: Learner) -> bool:
-    """Whether a learner's steps might be captured: on a GPU, with the data there."""
-    resident = isinstance(learner.train_pixels, ResidentPixels)
-    return learner.machine.device.type == "cuda" and resident
+    """Whether a learner's steps might be captured: on a GPU."""
+    return learner.machine.device.type == "cuda"
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,14 +247,14 @@ class CapturedSteps:
     def _validate(self) -> tuple[Tensor, Tensor]:
         """Return the method's scores (v, seen), and whether all weights are finite."""
         learner = self.learner
-        pixels = cast(ResidentPixels, learner.train_pixels).data
+        pixels = cast(ResidentPixels, resident(learner.train_pixels))
         parts = []
         # No rows would be split into one part of none.
         chosen = torch.split(self.valid_rows, learner.at_once) if len(self.valid_rows) else ()
         with learner.evaluating():
             for rows in chosen:
                 with learner.machine.autocast():
-                    images = for_evaluation(pixels[rows], learner.transform)
+                    images = for_evaluation(pixels.at(rows), learner.transform)
                     parts.append(raw_scores(learner.method, images, self.seen, validation=True))
         scores = torch.cat(parts) if parts else torch.zeros((0, 0), device=self.device)
         return scores, weights_are_finite(learner.model, learner.method)

@@ -18,7 +18,8 @@ from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import Method
 from polarbear.engine.contract.predict import decided, measured, raw_scores
 from polarbear.engine.generator import generator_for
-from polarbear.engine.images.pixels import Pixels, ResidentPixels
+from polarbear.engine.images.pixels import Pixels
+from polarbear.engine.images.task_pixels import resident
 from polarbear.engine.images.transform import ImageTransform, ResizedTo, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.model import Model
@@ -57,9 +58,10 @@ class Learner:
         """Images predicted in one forward pass."""
         if self.machine.device.type != "cuda":
             return PREDICT_AT_ONCE
-        if not isinstance(self.train_pixels, ResidentPixels):
+        pixels = resident(self.train_pixels)
+        if pixels is None:
             return PREDICT_AT_ONCE_ON_GPU
-        _, height, width, _ = self.train_pixels.data.shape
+        _, height, width, _ = pixels.data.shape
         if isinstance(crop := self.transform.crop, ResizedTo):
             height = width = crop.side
         return max(256, PREDICT_PIXELS_ON_GPU // (height * width))

@@ -29,6 +29,14 @@ def main_images(learner: Learner, stream: Stream, task: int) -> TaskImages:
     return replace(images, training_set=everything.take(rest))
 
 
+def task_rows(learner: Learner, stream: Stream, task: int) -> Ints:
+    """Return every training row that a task's phases and its validation look at, ascending."""
+    complete = learner.method.complete
+    valid = stream.valid(after=task) if complete else stream[task].valid
+    own = training_view(stream, task, complete)
+    return np.unique(np.concatenate([own.rows, valid.rows, learner.memory_now().rows]))
+
+
 def phase_set(learner: Learner, stream: Stream, task: int, phase: Phase) -> TrainingSet:
     """Return what a later phase of a task trains on."""
     method, images = learner.method, TaskImages.of(stream, task, learner)

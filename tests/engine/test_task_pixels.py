@@ -1,0 +1,225 @@
+"""A task's images, decoded once and kept: what a run gives is the same wherever they are."""
+
+import io
+import logging
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import fake_graphs
+from engine_run import outcome, shapes_stream, tiny
+from polarbear.base.arrays import Pixels
+from polarbear.benchmark.stream import Stream
+from polarbear.data.decode import LazyImages
+from polarbear.engine.images import task_pixels
+from polarbear.engine.images.pixels import StreamedPixels
+from polarbear.engine.images.room import free_host_bytes
+from polarbear.engine.images.task_pixels import TaskPixels, resident
+from polarbear.engine.trainer import Progress, Trainer
+from polarbear.launch.runner import resume, run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, eq=False)
+class Pngs:
+    """Encoded images in memory, which note the rows that are asked for."""
+
+    files: tuple[bytes, ...]
+    read: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def encoded(self, row: int) -> bytes:
+        self.read.append(row)
+        return self.files[row]
+
+    def name(self, row: int) -> str:
+        return f"{row}.png"
+
+    def where(self, row: int) -> str:
+        return self.name(row)
+
+
+def png(image: Pixels) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(image).save(out, "PNG")
+    return out.getvalue()
+
+
+@cache
+def encoded(file: str) -> tuple[bytes, ...]:
+    return tuple(map(png, shapes_stream().images(file)))
+
+
+def png_stream() -> tuple[Stream, Pngs]:
+    """The stream of the other tests, its images encoded without loss."""
+    plain = shapes_stream()
+    files = Pngs(encoded("train"))
+    source = replace(
+        plain.source, train=LazyImages(files), test=LazyImages(Pngs(encoded("test"))), checksum=""
+    )
+    return replace(plain, source=source), files
+
+
+@pytest.mark.parametrize(
+    "method", ["er", "agem", "icarl-norm", "incremental-joint", "derpp", "bic"]
+)
+def test_a_run_on_kept_images_is_that_on_arrays(tmp_path: Path, method: str) -> None:
+    stream, _ = png_stream()
+    assert run(tiny(method), tmp_path / "kept", stream=stream)
+    assert run(tiny(method, images="streamed"), tmp_path / "streamed", stream=stream)
+    assert run(tiny(method), tmp_path / "array", stream=shapes_stream())
+    expected = outcome(tmp_path / "array")
+    assert outcome(tmp_path / "kept") == expected
+    assert outcome(tmp_path / "streamed") == expected
+
+
+def test_an_image_of_a_task_is_decoded_once(tmp_path: Path) -> None:
+    stream, files = png_stream()
+    assert run(tiny("er", epochs=4, tasks=1), tmp_path / "run", stream=stream)
+    rows = np.concatenate([stream[0].train.rows, stream[0].valid.rows])
+    counts = np.bincount(files.read, minlength=len(files))
+    assert (counts[rows[rows > 0]] == 1).all()  # row 0 is also looked at for its size
+
+
+def test_memory_images_are_not_decoded_again_in_the_next_task() -> None:
+    stream, files = png_stream()
+    pixels = TaskPixels(stream.images("train"), CPU)
+    list(pixels.keep(np.array([1, 4, 5, 9])))
+    files.read.clear()
+    list(pixels.keep(np.array([2, 4, 9, 30])))
+    assert sorted(files.read) == [0, 2, 30]  # 0: the size of all
+    files.read.clear()
+    (found,) = pixels.batches([np.array([30, 4, 2, 9])])
+    assert not files.read
+    assert (found.numpy() == shapes_stream().images("train")[[30, 4, 2, 9]]).all()
+
+
+def test_other_rows_are_read_from_the_file() -> None:
+    stream, files = png_stream()
+    pixels = TaskPixels(stream.images("train"), CPU)
+    list(pixels.keep(np.array([1, 4])))
+    files.read.clear()
+    (found,) = pixels.batches([np.array([4, 7])])
+    assert sorted(files.read) == [4, 7]
+    assert (found.numpy() == shapes_stream().images("train")[[4, 7]]).all()
+
+
+def test_the_same_rows_are_not_gathered_twice() -> None:
+    stream, files = png_stream()
+    pixels = TaskPixels(stream.images("train"), CPU)
+    rows = np.arange(3, 50)
+    list(pixels.keep(rows))
+    files.read.clear()
+    list(pixels.keep(rows.copy()))
+    assert not files.read
+
+
+def test_a_run_may_be_left_while_images_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_pixels, "AT_ONCE", 16)
+    stream, _ = png_stream()
+    settings = tiny("er")
+    assert run(settings, tmp_path / "whole", stream=stream)
+
+    def stop(trainer: Trainer, progress: Progress) -> None:
+        if progress.task == 1 and trainer.learner.train_pixels.kept is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, tmp_path / "broken", stream=stream, on_step=stop, save_every=0)
+    assert resume(tmp_path / "broken", stream=stream)
+    assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("free", "way", "words"),
+    [
+        (10**9, "resident", "decoded once per task"),
+        (1000, "streamed", "decoded again at every epoch"),
+    ],
+)
+def test_room_decides_and_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    free: int,
+    way: str,
+    words: str,
+) -> None:
+    monkeypatch.setattr(task_pixels, "free_host_bytes", lambda: free)
+    pixels = TaskPixels(png_stream()[0].images("train"), CPU)
+    with caplog.at_level(logging.WARNING):
+        list(pixels.keep(np.arange(20)))
+        list(pixels.keep(np.arange(5, 20)))
+    assert (resident(pixels) is not None) == (way == "resident")
+    assert len(caplog.messages) == 1
+    assert words in caplog.messages[0]
+    assert "20 take" in caplog.messages[0]
+
+
+def test_processes_share_the_hosts_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = png_stream()[0].images("train")
+    size = images[:1].size
+    monkeypatch.setattr(task_pixels, "free_host_bytes", lambda: 8 * size)
+    for sharers, fits in ((1, True), (2, False)):
+        pixels = TaskPixels(images, CPU, sharers=sharers)
+        list(pixels.keep(np.arange(4)))
+        assert (pixels.kept is not None) == fits
+
+
+@pytest.mark.parametrize("way", ["resident", "streamed"])
+def test_a_way_that_is_asked_for_is_gone(monkeypatch: pytest.MonkeyPatch, way: Any) -> None:
+    free = 0 if way == "resident" else 10**12
+    monkeypatch.setattr(task_pixels, "free_host_bytes", lambda: free)
+    pixels = TaskPixels(png_stream()[0].images("train"), CPU, way)
+    list(pixels.keep(np.arange(4)))
+    assert (resident(pixels) is not None) == (way == "resident")
+
+
+def test_a_gpu_without_room_leaves_images_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device of another kind than the host: of it nothing is asked but how much is free."""
+    images = png_stream()[0].images("train")
+    monkeypatch.setattr(task_pixels, "free_host_bytes", lambda: 10**12)
+    monkeypatch.setattr(task_pixels, "free_bytes", lambda device: 10)
+    pixels = TaskPixels(images, torch.device("meta"))
+    list(pixels.keep(np.arange(3, 7)))
+    assert isinstance(pixels.kept, StreamedPixels)
+    assert resident(pixels) is None
+    found = pixels.kept.images[np.array([6, 3])]
+    assert (found == images[[6, 3]]).all()
+
+
+def test_captured_steps_find_kept_images_by_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured = fake_graphs.install(monkeypatch)
+    stream, _ = png_stream()
+    for method in ("er", "agem", "derpp"):
+        assert run(tiny(method), tmp_path / method / "kept", stream=stream)
+        assert run(tiny(method), tmp_path / method / "array", stream=shapes_stream())
+        assert outcome(tmp_path / method / "kept") == outcome(tmp_path / method / "array")
+    assert len(captured) == 2 * 3 * 3
+
+
+def test_free_memory_is_the_machines_or_the_containers(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 900 kB\nMemAvailable: 500 kB\n")
+    assert free_host_bytes(meminfo, tmp_path) == 500 * 1024
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("40000\n")
+    (tmp_path / "memory.stat").write_text("anon 1000\ninactive_file 3000\n")
+    assert free_host_bytes(meminfo, tmp_path) == 500 * 1024
+    (tmp_path / "memory.max").write_text("100000\n")
+    assert free_host_bytes(meminfo, tmp_path) == 63000
+    assert free_host_bytes(tmp_path / "absent", tmp_path / "none") > 2**20
