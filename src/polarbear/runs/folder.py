@@ -10,6 +10,7 @@
     lock               held by the process that trains
     process.json       which one that is, or how it ended; not in a finished run
     asked.json         instead of all this: the settings of a run that waits for its turn
+    job.json           the cluster's job it was given to, if any, and where that job's log is
 
 Every JSON object has a checksum of its content (``base.sealed``), arrays have the CRC of their zip
 file: what was damaged is a RunError, never another number. Format 1 had neither, and is

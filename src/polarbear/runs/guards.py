@@ -15,7 +15,7 @@ log = logging.getLogger("polarbear")
 #: What a run writes into its folder: none of it may be a link, or files elsewhere would change.
 OWN = (
     *("manifest.json", "epochs.jsonl", "scores.jsonl", "finished.json", "lock"),
-    *("predictions", "raw", "checkpoint", process.NAME),
+    *("predictions", "raw", "checkpoint", process.NAME, "job.json"),
 )
 
 

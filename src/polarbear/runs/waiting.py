@@ -1,6 +1,7 @@
-"""Runs of a sweep that nobody has begun: their folders hold what is asked for, ``asked.json``."""
+"""Runs that nobody has begun: their folders hold what is asked for, ``asked.json``."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,36 @@ from polarbear.settings.settings import Settings
 NAME = "asked.json"
 
 
-def let_wait(folder: Path, settings: Settings) -> None:
+@dataclass(frozen=True)
+class Waiting:
+    """A run that waits, and what it is asked for; without ``threads`` it takes the usual number."""
+
+    folder: Path
+    settings: dict[str, Any]
+    threads: int | None
+
+
+def let_wait(folder: Path, settings: Settings, threads: int | None = None) -> None:
     """Note what is to be trained into a folder, if no run is there."""
     if not (folder / "manifest.json").exists():
         with writing(folder):
-            write_json(folder / NAME, sealed({"settings": settings.to_dict()}))
+            asked = {"settings": settings.to_dict(), "threads": threads}
+            write_json(folder / NAME, sealed(asked))
 
 
-def find_waiting(root: str | Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Go through the folders at or below one whose runs wait, with what they are asked for."""
+def find_waiting(root: str | Path) -> Iterator[Waiting]:
+    """Go through the folders at or below one whose runs wait."""
     for file in sorted(Path(root).rglob(NAME)):
-        if not (file.parent / "manifest.json").exists():
-            with reading(file):
-                settings = dict(unsealed(file.read_bytes(), required=True)["settings"])
-            yield file.parent, settings
+        if (found := waiting_in(file.parent)) is not None:
+            yield found
+
+
+def waiting_in(folder: Path) -> Waiting | None:
+    """Return the run that waits in a folder, None if there is none or it was begun."""
+    file = folder / NAME
+    if not file.is_file() or (folder / "manifest.json").exists():
+        return None
+    with reading(file):
+        asked = unsealed(file.read_bytes(), required=True)
+        # Earlier versions did not say how many threads.
+        return Waiting(folder, dict(asked["settings"]), asked.get("threads"))

@@ -26,8 +26,9 @@ from polarbear.cli.shared.several_runs import print_means_of
 from polarbear.report.read.groups import Run
 from polarbear.report.read.runs import read_run
 from polarbear.runs.folder import RunFolder, find_runs
+from polarbear.runs.job import log_of
 from polarbear.runs.process import last_process
-from polarbear.runs.waiting import find_waiting
+from polarbear.runs.waiting import Waiting, find_waiting
 from polarbear.score.decide import ORACLE
 from polarbear.settings.settings import Settings
 
@@ -36,7 +37,7 @@ log = logging.getLogger("polarbear")
 UNKNOWN = dict.fromkeys(
     ("method", "oracle", "benchmark", "order", "seed", "done", "tasks", "score")
 )
-NOBODY = dict.fromkeys(("host", "pid", "left", "error"))
+NOBODY = dict.fromkeys(("host", "pid", "left", "error", "log"))
 SECONDS_BETWEEN_LOOKS = 3.0
 
 
@@ -62,7 +63,7 @@ def runs(
     while True:
         found = {path: _read(path) for path in map(str, _folders(folder))}
         lines = [_line(path, run) for path, run in found.items()]
-        lines += [_waiting(path, settings) for path, settings in find_waiting(folder)]
+        lines += map(_waiting, find_waiting(folder))
         if watch:
             console().clear()
         _show(lines, [run for run in found.values() if isinstance(run, Run)], folder, json=json)
@@ -122,12 +123,17 @@ def _asked(line: dict[str, Any]) -> list[str]:
 
 
 def _state(line: dict[str, Any]) -> str:
-    """Return a run's state in words: of one at work when it will be done, and who is at it."""
+    """Return a run's state in words: of one at work when it will be done, and who is at it.
+
+    Of one that a cluster's job has, where the log is, unless all is well.
+    """
     words = [line["state"]]
     if line["left"] is not None:
         words.append(f"{clock(line['left'])} left")
     if line["host"] is not None and line["state"] in ("running", "dead"):
         words.append(f"{readable(line['host'])} {line['pid']}")
+    if line["log"] is not None and line["state"] != "finished":
+        words.append(f"log {shlex.quote(line['log'])}")
     told = ", ".join(words)
     return f"{told}: {readable(line['error'])}" if line["error"] else told
 
@@ -161,13 +167,15 @@ def _line(path: str, run: Run | PolarbearError) -> dict[str, Any]:
     last = last_process(folder.path)
     if last is not None and state != "finished":
         line |= {"host": last.host, "pid": last.pid, "error": last.error}
-    return line | {"left": seconds_left(folder) if state == "running" else None}
+    left = seconds_left(folder) if state == "running" else None
+    return line | {"left": left, "log": log_of(folder.path)}
 
 
-def _waiting(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    asked = {name: settings[name] for name in ("method", "benchmark", "order", "seed", "tasks")}
+def _waiting(one: Waiting) -> dict[str, Any]:
+    asked = {name: one.settings[name] for name in ("method", "benchmark", "order", "seed", "tasks")}
     state = {"state": "waiting", "problem": None}
-    return {"path": str(path)} | UNKNOWN | asked | {"done": 0} | state | NOBODY
+    line = {"path": str(one.folder)} | UNKNOWN | asked | {"done": 0} | state | NOBODY
+    return line | {"log": log_of(one.folder)}
 
 
 def seconds_left(folder: RunFolder) -> float | None:

@@ -77,7 +77,7 @@ def train_all(
     labels = _labels(wanted) if len(wanted) > 1 else {}
     for one in wanted:
         if labels and not several_processes():
-            let_wait(one.folder, one.settings)
+            let_wait(one.folder, one.settings, one.threads)
     together = [one for one in wanted if _fits_a_fleet(one)]
     if len(together) > 1:
         failed |= _side_by_side(together, how, labels)
