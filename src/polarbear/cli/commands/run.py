@@ -16,6 +16,8 @@ from polarbear.base.errors import PolarbearError
 from polarbear.base.files import plain
 from polarbear.base.names import file_name
 from polarbear.cli.shared.console import console
+from polarbear.cli.shared.elsewhere import Elsewhere
+from polarbear.cli.shared.on_slurm import submit
 from polarbear.cli.shared.options import NAMED_VALUES, flag
 from polarbear.cli.shared.outcome import print_outcome
 from polarbear.cli.shared.several_runs import say_finished, train_all
@@ -56,8 +58,8 @@ class Preset:
 
 
 @dataclass(frozen=True)
-class Where(Several, How):
-    """Preset, several runs and files."""
+class Where(Several, How, Elsewhere):
+    """Preset, several runs, files and place."""
 
     preset: Annotated[str, flag("A preset, or a TOML file of your own like it.", "NAME")] = "paper"
     out: Annotated[
@@ -104,6 +106,12 @@ class Asked(NamedTuple):
         beside = map(file_name, line.beside)
         return out.joinpath(*beside, line.apart, usual.name)
 
+    @property
+    def beside(self) -> Path:
+        """The folder that holds all runs of a command."""
+        out, one = self.where.out, self.line is None and self.where.orders is None
+        return Path("runs") if out is None else out.parent if one else out
+
     def name(self, order: int) -> str:
         """Return what tells one order's run from the others of a command."""
         told = [] if self.line is None else [self.line.name, f"seed {self.settings.seed}"]
@@ -115,10 +123,14 @@ def run(words: Sequence[str]) -> None:
     asked = plan(words)
     engine()
     first = asked[0]
+    runs = {one.name(order): (one, order) for one in asked for order in one.orders}
+    if first.where.on != "here":
+        left = filter(None, (_left_to_do(*pair) for pair in runs.values()))
+        submit(list(left), first.where, first.where, first.beside)
+        return
     if first.line is None and first.where.orders is None:
         _train_one(first)
         return
-    runs = {one.name(order): (one, order) for one in asked for order in one.orders}
     folders = [one.folder(order) for one, order in runs.values()]
     several = {name: partial(_left_to_do, *pair) for name, pair in runs.items()}
     train_all(several, folders, first.where)
@@ -164,9 +176,14 @@ def _left_to_do(asked: Asked, order: int) -> Wanted | None:
 
 
 def threads_of(asked: Asked) -> int | None:
-    """Return the threads asked for, or one where more would only wait for each other."""
+    """Return the threads asked for, or one where more would only wait for each other.
+
+    On which device is not known yet where another machine trains.
+    """
     from polarbear.launch.prepare import usual_threads
 
+    if asked.where.on != "here":
+        return asked.where.threads
     return asked.where.threads or usual_threads(asked.settings)
 
 
@@ -197,6 +214,7 @@ def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> As
         description=ABOUT,
         args=list(words),
     )
+    given.command.refuse_what_cannot_be()
     values = {f.name: getattr(getattr(given, f.metadata["kind"]), f.name) for f in fields(Settings)}
     settings = Settings(**values | {"options": asdict(given.options) if options else {}})
     return Asked(settings, given.command, _orders(settings, given.command.orders))

@@ -1,0 +1,254 @@
+"""Runs as an array of SLURM's: one script, which ``sbatch`` submits, here or by hand.
+
+The run folders are the truth: each says what it is asked for, how far it is, and which task of
+which array has it. A task resumes its runs, begins those that wait, and goes back into the queue
+where it was stopped early.
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from polarbear.base.errors import PolarbearError, counted
+from polarbear.base.version import __version__
+from polarbear.cli.shared.console import console, error_console
+from polarbear.cli.shared.elsewhere import Elsewhere
+from polarbear.cli.shared.exit_code import ElsewhereError
+from polarbear.cli.shared.training import How, Wanted
+from polarbear.runs.job import give_to, last_job
+from polarbear.runs.waiting import let_wait
+
+WARNING_SECONDS = 120  # before a time limit: enough for a step and a checkpoint
+
+#: Words that the script needs as they are, and what to write instead where there is something.
+OURS = {"array": "--pack or --at-once", "nodes": "--nodes", "time": "--time"}
+OURS |= dict.fromkeys(("job-name", "output", "open-mode", "chdir"), "nothing")
+GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gres")
+
+#: What follows the tasks: waits for polarbear and decides whether the task goes back to the queue.
+REST = """
+stopped=
+train &
+child=$!
+# A time limit is near, or the task is to make room: polarbear writes a checkpoint and ends.
+trap 'stopped=yes; kill -TERM "$child"' TERM
+while wait "$child"; code=$?; kill -0 "$child" 2>/dev/null; do :; done
+trap '' TERM
+
+case $code$stopped in
+  0*) exit 0 ;;
+  75 | 130 | 143 | *yes) ;; # stopped with a checkpoint, or worth another try
+  137) [ "${SLURM_RESTART_COUNT:-0}" -lt 10 ] || exit 137 ;; # killed, perhaps for want of memory
+  *) exit "$code" ;;
+esac
+# A task that was cancelled, or that SLURM itself requeues, is completing: that is left alone.
+task=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+case $(squeue --noheader --jobs="$task" --format='%T %r') in
+  RUNNING* | *TimeLimit*) scontrol requeue "$task" ;;
+esac
+exit "$code"
+"""
+
+
+@dataclass(frozen=True)
+class Array:
+    """What one script asks for: runs by task, and what each task needs."""
+
+    packs: tuple[tuple[Path, ...], ...]
+    name: str
+    script: Path
+    gpus: int
+    on_gpu: bool
+    asked: Elsewhere
+    how: How
+
+    def log(self, task: int | str) -> Path:
+        """Return where a task writes."""
+        return self.script.parent / f"{task}.log"
+
+    def text(self) -> str:
+        """Return the script."""
+        return "\n".join([*self._head(), "", *self._tasks(), "", *self._train(), REST])
+
+    def _head(self) -> Iterator[str]:
+        runs = counted(sum(map(len, self.packs)), "run")
+        yield "#!/bin/bash"
+        yield f"# polarbear {__version__}: {runs} in {counted(len(self.packs), 'task')}."
+        yield f"# To submit it by hand: sbatch {shlex.quote(str(self.script))}"
+        for name, value in self._words().items():
+            yield f"#SBATCH --{name}" + ("" if value is None else f"={shlex.quote(value)}")
+
+    def _words(self) -> dict[str, str | None]:
+        """Return what ``sbatch`` is told; the user's own words take the place of ours."""
+        asked = self.asked
+        most = f"%{asked.at_once}" if asked.at_once else ""
+        warning = min(WARNING_SECONDS, (seconds(asked.time) or 4 * WARNING_SECONDS) // 4)
+        words: dict[str, str | None] = {
+            "job-name": self.name,
+            "array": f"0-{len(self.packs) - 1}{most}",
+            "nodes": str(asked.nodes or 1),
+            "ntasks-per-node": "1",
+        }
+        own = dict(map(_own_word, (word for words in asked.sbatch for word in words)))
+        words |= {"gpus-per-node": str(self.gpus)} if self.gpus and not own.keys() & GPUS else {}
+        words |= {"time": asked.time} if asked.time else {}
+        return {
+            **words,
+            "chdir": str(Path.cwd()),
+            "output": str(self.log("%a")),
+            "open-mode": "append",
+            "requeue": None,
+            "signal": f"B:TERM@{warning}",
+            **own,
+        }
+
+    def _tasks(self) -> Iterator[str]:
+        yield "case $SLURM_ARRAY_TASK_ID in"
+        for task, pack in enumerate(self.packs):
+            yield f"  {task}) runs=({shlex.join(map(str, pack))}) ;;"
+        yield "esac"
+
+    def _train(self) -> Iterator[str]:
+        """Define what polarbear is started with."""
+        python, nodes = shlex.quote(sys.executable), self.asked.nodes or 1
+        per_node = max(self.gpus, 1)
+        starts, on_each = python, ""
+        if self.asked.pack in (None, 1) and per_node * nodes > 1:
+            yield "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # without it, restarts may hang"
+            starts = f"{python} -m torch.distributed.run --max-restarts=3"
+            starts += f" --nproc-per-node={per_node}"
+            starts += " --standalone" if nodes == 1 else ' "${meet[@]}"'
+        if nodes > 1:
+            on_each = "srun --ntasks-per-node=1 ${SLURM_CPUS_PER_TASK:+-c $SLURM_CPUS_PER_TASK} "
+            yield "# This script runs on the first of the nodes, and there they meet."
+            yield f'meet=(--nnodes={nodes} --rdzv-id="$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"'
+            yield "  --rdzv-backend=c10d"
+            yield '  --rdzv-endpoint="$(hostname):$((20000 + SLURM_JOB_ID % 20000))")'
+        yield "train() {"
+        if self.on_gpu:
+            yield "  # Never on a CPU in place of a GPU: where none is seen, it is tried again."
+            looks = "import torch; seen = torch.cuda.device_count(); "
+            looks += f'print("GPUs here:", seen); raise SystemExit(75 * (seen < {self.gpus}))'
+            yield f"  {on_each}{python} -c {shlex.quote(looks)} || exit"
+        words = shlex.join(["resume", *_how_words(self.how)])
+        yield f'  exec {on_each}{starts} -m polarbear {words} "${{runs[@]}}"'
+        yield "}"
+
+
+def submit(wanted: Sequence[Wanted], asked: Elsewhere, how: How, beside: Path) -> None:
+    """Submit runs as an array whose script is written into ``beside/slurm``.
+
+    What a task that waits or trains already has is left to it.
+    """
+    if shutil.which("sbatch") is None:
+        raise PolarbearError(
+            "there is no sbatch here: --on slurm is for a machine that SLURM's jobs are "
+            "submitted from, such as a cluster's login node"
+        )
+    left = list(_not_in_a_job(wanted))
+    if not left:
+        console().print("Nothing is left to submit.")
+        return
+    array = _array(left, asked, how, beside)
+    array.script.parent.mkdir(parents=True)
+    for one in left:
+        let_wait(one.folder, one.settings, one.threads)
+    for task, pack in enumerate(array.packs):
+        for folder in pack:
+            give_to(folder, array.name, task, array.log(task))
+    array.script.write_text(array.text())
+    number = _told(["sbatch", "--parsable", str(array.script)], passing=False).partition(";")[0]
+    tasks = counted(len(array.packs), "task")
+    console().print(
+        f"SLURM's job {number.strip()} has {counted(len(left), 'run')} in {tasks}: {array.script}, "
+        "logs beside it. `polarbear runs` tells how far they are; the same command again submits "
+        "what is left.",
+        soft_wrap=True,
+    )
+
+
+def _array(wanted: Sequence[Wanted], asked: Elsewhere, how: How, beside: Path) -> Array:
+    cpu_alone = all(one.settings.device == "cpu" for one in wanted)
+    gpus = asked.gpus if asked.gpus is not None else int(not cpu_alone)
+    size = asked.pack or 1
+    if size > 1 and (asked.nodes or 1) > 1:
+        raise PolarbearError("the nodes of a job train each run together: --pack or --nodes")
+    if gpus == 0 and any(one.settings.device.startswith("cuda") for one in wanted):
+        raise PolarbearError("--gpus 0 leaves no GPU for --device cuda: leave out one of them")
+    folders = [one.folder for one in wanted]
+    packs = tuple(tuple(folders[i : i + size]) for i in range(0, len(folders), size))
+    when = time.strftime("%Y%m%d-%H%M%S")
+    script = beside / "slurm" / when / "array.sh"
+    return Array(packs, f"polarbear-{when}", script, gpus, gpus > 0 and not cpu_alone, asked, how)
+
+
+def _not_in_a_job(wanted: Iterable[Wanted]) -> Iterator[Wanted]:
+    """Leave out what a task that waits or trains has."""
+    given = [(one, last_job(one.folder)) for one in wanted]
+    names = {job.name for _, job in given if job is not None}
+    live = _live(names) if names else {}
+    for one, job in given:
+        if job is not None and (number := live.get((job.name, job.task))):
+            said = f"{one.folder} is in SLURM's job {number}: left to it"
+            error_console().print(said, soft_wrap=True)
+        else:
+            yield one
+
+
+def _live(names: Iterable[str]) -> dict[tuple[str, int], str]:
+    """Return the numbers of this user's tasks that wait or train, by job and task."""
+    words = ["squeue", "--me", "--noheader", "--array", "--format=%j %K %i"]
+    lines = _told([*words, f"--name={','.join(sorted(names))}"], passing=True).splitlines()
+    found = (line.split() for line in lines)
+    return {(name, int(task)): number for name, task, number in found if task.isdigit()}
+
+
+def _told(words: list[str], *, passing: bool) -> str:
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        said = " ".join(done.stderr.split())
+        raise ElsewhereError(f"`{shlex.join(words)}` failed: {said}", passing)
+    return done.stdout
+
+
+def _own_word(word: str) -> tuple[str, str | None]:
+    """Read a word for ``sbatch``: NAME=VALUE, or NAME alone."""
+    name, equals, value = word.removeprefix("--").partition("=")
+    if not re.fullmatch("[a-z][a-z0-9-]+", name):
+        raise PolarbearError(f"--sbatch {word}: write NAME=VALUE with a long name: partition=long")
+    if name in OURS:
+        raise PolarbearError(f"--sbatch {word}: the script has its own, write {OURS[name]} instead")
+    return name, value if equals else None
+
+
+def _how_words(how: How) -> list[str]:
+    """Return the flags that say how to train, as far as they are not the usual ones."""
+    found: list[str] = []
+    for one in fields(How):
+        value, name = getattr(how, one.name), f"--{one.name.replace('_', '-')}"
+        if value != one.default:
+            found += [name] if value is True else [name, str(value)]
+    return found
+
+
+def seconds(limit: str | None) -> int | None:
+    """Return a time limit as SLURM writes it in seconds; None for what is none.
+
+    >>> [seconds(limit) for limit in ("90", "90:30", "1:30:30", "1-12", "1-12:30", "soon")]
+    [5400, 5430, 5430, 129600, 131400, None]
+    """
+    if limit is None or not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", limit):
+        return None
+    days, _, rest = limit.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if days:  # hours, minutes, seconds
+        parts += [0] * (3 - len(parts))
+    elif len(parts) < 3:  # minutes, seconds
+        parts = [0, *parts, *[0] * (2 - len(parts))]
+    return int(days or 0) * 86_400 + parts[0] * 3_600 + parts[1] * 60 + parts[2]
