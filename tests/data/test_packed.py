@@ -13,6 +13,7 @@ from at_once import at_once
 from polarbear import Hierarchy
 from polarbear.base.errors import DataError
 from polarbear.benchmark.source import Source
+from polarbear.data import decoders
 from polarbear.data.decode import decode
 from polarbear.data.folders import open_folders
 from polarbear.data.pack import pack
@@ -140,6 +141,99 @@ def test_a_run_cut_off_leaves_no_set_and_the_next_one_succeeds(source, whole, tm
         open_packed(tmp_path / "p")
     pack(source, tmp_path / "p", size=24)
     assert [f.name for f in tmp_path.iterdir()] == ["p"]
+    assert open_packed(tmp_path / "p").checksum == open_packed(whole).checksum
+
+
+class CutOffError(Exception):
+    """A process that ends where it should not."""
+
+
+def cut_off_at(row: int, source, folder, **more):
+    """Pack until an image cannot be asked for any more, as where a disk is pulled out."""
+    read = type(source.train.files).encoded
+
+    def encoded(files, number):
+        if number == row and files is source.train.files:
+            raise CutOffError
+        return read(files, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(source.train.files), "encoded", encoded)
+        with pytest.raises(CutOffError):
+            pack(source, folder, **more)
+
+
+def rows_read(source, folder, **more):
+    """Pack and give the training rows that were read meanwhile."""
+    read, rows = type(source.train.files).encoded, []
+
+    def encoded(files, number):
+        rows.extend([number] if files is source.train.files else [])
+        return read(files, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(source.train.files), "encoded", encoded)
+        pack(source, folder, **more)
+    return sorted(rows)
+
+
+def test_packing_goes_on_where_it_was_cut_off(source, whole, tmp_path):
+    calls = []
+    cut_off_at(6, source, tmp_path / "p", size=24, workers=1)
+    again = {"size": 24, "progress": lambda done, total: calls.append(done)}
+    assert rows_read(source, tmp_path / "p", **again) == list(range(6, len(source.train)))
+    assert calls[-1] == 27
+    assert sorted(f.name for f in (tmp_path / "p").iterdir()) == sorted(
+        f.name for f in whole.iterdir()
+    )
+    verify_packed(tmp_path / "p")
+    assert open_packed(tmp_path / "p").checksum == open_packed(whole).checksum
+
+
+def test_packing_goes_on_before_what_was_half_written(source, whole, tmp_path):
+    cut_off_at(6, source, tmp_path / "p", size=24, workers=1)
+    with (tmp_path / "p.part" / "images.bin").open("ab") as file:
+        file.write(b"half an image")
+    with (tmp_path / "p.part" / "written.bin").open("ab") as file:
+        file.write(b"half a note")
+    assert rows_read(source, tmp_path / "p", size=24)[0] == 6
+    assert open_packed(tmp_path / "p").checksum == open_packed(whole).checksum
+    verify_packed(tmp_path / "p")
+
+
+def test_packing_goes_on_before_images_that_did_not_reach_the_disk(source, whole, tmp_path):
+    cut_off_at(6, source, tmp_path / "p", size=24, workers=1)
+    images = tmp_path / "p.part" / "images.bin"
+    images.write_bytes(images.read_bytes()[:-10])
+    assert rows_read(source, tmp_path / "p", size=24)[0] == 5
+    assert open_packed(tmp_path / "p").checksum == open_packed(whole).checksum
+    verify_packed(tmp_path / "p")
+
+
+def test_with_another_size_packing_begins_anew(source, tmp_path):
+    cut_off_at(6, source, tmp_path / "p", size=24, workers=1)
+    assert rows_read(source, tmp_path / "p", size=20)[0] == 0
+    verify_packed(tmp_path / "p")
+
+
+def test_packing_goes_on_when_a_damaged_image_was_replaced(source, whole, tmp_path):
+    root = Path(shutil.copytree(source.origin, tmp_path / "data"))
+    good = (root / "train/bus/1.jpg").read_bytes()
+    (root / "train/bus/1.jpg").write_bytes(good[:300])
+    with pytest.raises(DataError, match="1 image cannot be packed"):
+        pack(open_folders(root, CLASSES, cache=False), tmp_path / "p", size=24)
+    (root / "train/bus/1.jpg").write_bytes(good)
+    again = open_folders(root, CLASSES, cache=False)
+    assert rows_read(again, tmp_path / "p", size=24)[0] == 1
+    assert open_packed(tmp_path / "p").checksum == open_packed(whole).checksum
+
+
+def test_processes_pack_the_same_set(source, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(decoders, "WORTH_A_START", 0)
+    monkeypatch.setattr(decoders, "_pools", {})
+    pack(source, tmp_path / "p", size=24, workers=2)
+    (pool,) = decoders._pools.values()
+    pool.close()
     assert open_packed(tmp_path / "p").checksum == open_packed(whole).checksum
 
 
