@@ -5,6 +5,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,20 @@ import torch
 from PIL import Image
 
 import fake_graphs
-from engine_run import outcome, shapes_stream, tiny
+from engine_run import interrupt_at, outcome, shapes_stream, tiny
 from polarbear.base.arrays import Pixels
 from polarbear.benchmark.stream import Stream
 from polarbear.data.decode import LazyImages
 from polarbear.engine.images import task_pixels
+from polarbear.engine.images.feed import Feed
 from polarbear.engine.images.pixels import StreamedPixels
 from polarbear.engine.images.room import free_host_bytes
 from polarbear.engine.images.task_pixels import TaskPixels, resident
+from polarbear.engine.task.epoch_plan import EpochPlan
+from polarbear.engine.task.replay_memory import ReplayMemory
+from polarbear.engine.task.training_set import TaskImages
 from polarbear.engine.trainer import Progress, Trainer
+from polarbear.launch.prepare import build_learner
 from polarbear.launch.runner import resume, run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -200,16 +206,92 @@ def test_a_gpu_without_room_leaves_images_to_the_host(monkeypatch: pytest.Monkey
     assert (found == images[[6, 3]]).all()
 
 
-def test_captured_steps_find_kept_images_by_their_rows(
+@pytest.mark.parametrize("method", ["er", "agem", "derpp", "bic"])
+def test_captured_steps_find_images_wherever_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    captured = fake_graphs.install(monkeypatch)
+    stream, _ = png_stream()
+    assert run(tiny(method), tmp_path / "array", stream=shapes_stream())
+    count = len(captured)
+    assert count >= 3
+    for way in ("resident", "streamed"):
+        captured.clear()
+        assert run(tiny(method, images=way), tmp_path / way, stream=stream)
+        assert outcome(tmp_path / way) == outcome(tmp_path / "array")
+        # Images of a reservoir are known at the step alone, so nobody brings them.
+        assert len(captured) == (0 if (way, method) == ("streamed", "derpp") else count)
+    brought = [steps.training_set.feed for steps in captured]
+    assert all(feed is not None for feed in brought)
+
+
+def test_captured_steps_that_images_are_brought_to_go_on_where_they_were_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captured = fake_graphs.install(monkeypatch)
     stream, _ = png_stream()
-    for method in ("er", "agem", "derpp"):
-        assert run(tiny(method), tmp_path / method / "kept", stream=stream)
-        assert run(tiny(method), tmp_path / method / "array", stream=shapes_stream())
-        assert outcome(tmp_path / method / "kept") == outcome(tmp_path / method / "array")
-    assert len(captured) == 2 * 3 * 3
+    settings = tiny("agem", images="streamed")
+    assert run(settings, tmp_path / "whole", stream=stream)
+    with pytest.raises(KeyboardInterrupt):
+        run(
+            *(settings, tmp_path / "broken"),
+            stream=stream,
+            on_step=interrupt_at(9),
+            save_every=0,
+        )
+    assert resume(tmp_path / "broken", stream=stream)
+    assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
+    assert all(steps.beside is None or steps.beside.feed is not None for steps in captured)
+
+
+def test_a_run_waits_for_its_images_and_lets_others_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake_graphs.install(monkeypatch)
+    images, asked = png_stream()[0].images("train"), Event()
+
+    class Late(LazyImages):
+        def __getitem__(self, rows: Any) -> Pixels:
+            if isinstance(rows, np.ndarray) and 9 in rows:
+                assert asked.wait(60)
+            return super().__getitem__(rows)
+
+    feed = Feed(Late(images.files), 3, CPU)
+    rows = [np.arange(i, i + 3 - i // 12) for i in range(0, 15, 3)]
+    found = []
+    for here in feed.batches(rows):
+        if here:
+            found.append(feed.arrived[: len(rows[len(found)])].clone())
+        elif len(found) == 3:
+            asked.set()
+    assert asked.is_set()
+    array = shapes_stream().images("train")
+    assert all((one.numpy() == array[r]).all() for one, r in zip(found, rows, strict=True))
+
+
+def test_memory_beside_a_step_is_read_ahead() -> None:
+    stream, files = png_stream()
+    learner = build_learner(tiny("agem", images="streamed"), stream)
+    learner.memory = ReplayMemory().add(
+        stream[0], lambda column, rows, count: rows[:count], per_class=20
+    )
+    images = TaskImages.of(stream, 1, learner)
+    plan = EpochPlan.plan(learner, images.training_set, images.reference, (1, 0))
+    files.read.clear()
+    batches = plan.batches()
+    _, beside = next(batches)
+    assert beside is not None
+    assert len(files.read) > len(plan.drawn.of_step(0, slice)) + len(beside.rows)
+    slow = shapes_stream()
+    expected = build_learner(tiny("agem"), slow)
+    expected.memory = learner.memory
+    twin = EpochPlan.plan(
+        expected, TaskImages.of(slow, 1, expected).training_set, images.reference, (1, 0)
+    )
+    rest = [(None, beside), *batches]
+    for (_, found), (_, due) in zip(rest, twin.batches(), strict=True):
+        assert (found.rows == due.rows).all()
+        assert (found.images == due.images).all()
 
 
 def test_free_memory_is_the_machines_or_the_containers(tmp_path: Path) -> None:

@@ -281,7 +281,9 @@ class Trainer:
 
     def _make_steps(self, plan: EpochPlan) -> Steps:
         """Return the task's steps: captured where that can be, else eager."""
-        if self._captures and resident(self.learner.train_pixels) is not None:
+        # What a reservoir gives to a step is known there alone: nobody could bring its images.
+        there = resident(self.learner.train_pixels) is not None
+        if self._captures and (there or plan.slots is None):
             try:
                 return CapturedSteps(
                     *(self.learner, self.optimiser, self.phase, plan, self.images.valid),

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from polarbear.base.arrays import Ints
 from polarbear.base.arrays import Pixels as Array
 from polarbear.benchmark.source import Images
+from polarbear.engine.images.feed import Feed
 from polarbear.engine.images.pixels import Pixels, ResidentPixels, StreamedPixels
 from polarbear.engine.images.room import free_bytes, free_host_bytes
 from polarbear.settings.settings import ImagesWay
@@ -148,6 +150,17 @@ class TaskPixels:
         else:
             text = "images are decoded once per task (%.0f s) and kept %s: %s"
             log.warning(text, seconds, where[way], size)
+
+
+def feed_of(pixels: Pixels, size: int, device: torch.device) -> Feed | None:
+    """Return what brings batches of images to captured steps, or None if these are on the device.
+
+    They come from the host's memory or, where they are not kept there, from the file.
+    """
+    if resident(pixels) is not None:
+        return None
+    found = pixels.kept or pixels.streamed if isinstance(pixels, TaskPixels) else pixels
+    return Feed(cast(StreamedPixels, found).images, size, device)
 
 
 def resident(pixels: Pixels) -> ResidentPixels | None:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from polarbear.engine.contract.batch import Batch
+from polarbear.engine.images.feed import Feed
 from polarbear.engine.images.pixels import ResidentPixels
-from polarbear.engine.images.task_pixels import resident
+from polarbear.engine.images.task_pixels import feed_of, resident
 from polarbear.engine.images.transform import Jitter, augment_views
 from polarbear.engine.task.epoch_plan import Drawn
 from polarbear.engine.task.learner import Learner
@@ -20,7 +21,8 @@ from polarbear.engine.task.reservoir import Reservoir, SlotPlan
 class TrainingSetBuffers:
     """A training set on the device, and what an epoch does with it: order (m,), jitters of (m,).
 
-    A whole step takes ``size`` images. An image's place is its row of the ``stored`` tables.
+    A whole step takes ``size`` images. An image's place is its row of the ``stored`` tables. Where
+    the images are not on the device, a ``feed`` brings them there for every step.
     """
 
     rows: Tensor
@@ -30,10 +32,12 @@ class TrainingSetBuffers:
     order: Tensor
     jitters: tuple[Jitter, ...]
     size: int
+    feed: Feed | None = None
 
     @classmethod
-    def of(cls, drawn: Drawn, device: torch.device) -> "TrainingSetBuffers":
+    def of(cls, drawn: Drawn, learner: Learner) -> "TrainingSetBuffers":
         """Copy a training set to the device, with room for what an epoch draws of it."""
+        device = learner.machine.device
         return cls(
             torch.tensor(drawn.training_set.rows, device=device),
             torch.tensor(drawn.training_set.targets, device=device),
@@ -42,6 +46,7 @@ class TrainingSetBuffers:
             torch.tensor(drawn.order, device=device),
             tuple(jitter.to(device) for jitter in drawn.jitters),
             drawn.size,
+            feed_of(learner.train_pixels, drawn.size, device),
         )
 
     @classmethod
@@ -70,7 +75,10 @@ class TrainingSetBuffers:
         at = self.at(step, images)
         chosen = self.order[at]
         places = self.places[chosen]
-        pixels = cast(ResidentPixels, resident(learner.train_pixels)).at(self.rows[chosen])
+        if self.feed is not None:
+            pixels = self.feed.arrived[:images]
+        else:
+            pixels = cast(ResidentPixels, resident(learner.train_pixels)).at(self.rows[chosen])
         compiled = images == learner.model.compiled_batch
         jitters = [jitter[at] for jitter in self.jitters]
         first, others = augment_views(pixels, jitters, learner.transform, compiled=compiled)

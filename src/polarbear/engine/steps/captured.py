@@ -6,7 +6,8 @@ replayed. What changes from step to step (which images, which crops, the rate) l
 the device; a cursor there moves on by itself, so that an epoch needs no word from the host.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -49,13 +50,15 @@ def can_capture(learner: Learner) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Graphs:
-    """A whole step, an epoch's last one of fewer images, and validation with what it finds out."""
+    """A whole step, an epoch's last one of fewer images, and validation with what it finds out.
+
+    Where images are brought to the steps, validation is not captured.
+    """
 
     full_step: torch.cuda.CUDAGraph | None
     partial_step: torch.cuda.CUDAGraph | None
-    validation: torch.cuda.CUDAGraph
-    scores: Tensor
-    finite: Tensor
+    validation: torch.cuda.CUDAGraph | None
+    found: tuple[Tensor, ...]
 
 
 class CapturedSteps:
@@ -83,11 +86,11 @@ class CapturedSteps:
         self.learner, self.optimiser, self.phase = learner, optimiser, phase
         self.device = device = learner.machine.device
         self.images, self.steps = len(plan.drawn.order), plan.steps
-        self.training_set = TrainingSetBuffers.of(plan.drawn, device)
+        self.training_set = TrainingSetBuffers.of(plan.drawn, learner)
         self.beside: TrainingSetBuffers | None = None
         self.landing: Tensor | None = None
         if plan.beside is not None:
-            self.beside = TrainingSetBuffers.of(plan.beside, device)
+            self.beside = TrainingSetBuffers.of(plan.beside, learner)
         if plan.slots is not None:
             reservoir = cast(Reservoir, learner.reservoir)
             self.beside = TrainingSetBuffers.of_slots(plan.slots, reservoir)
@@ -95,7 +98,7 @@ class CapturedSteps:
         self.step = learner.method.context.step
         self.losses = torch.zeros(self.steps, device=device)
         self.rates = torch.zeros(self.steps, device=device) if rates_change else None
-        self.valid_rows = torch.tensor(valid.rows, device=device)
+        self.valid, self.valid_rows = valid, torch.tensor(valid.rows, device=device)
         self.seen = len(valid.classes)
         self.ended = False
         self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -103,7 +106,7 @@ class CapturedSteps:
         fill_state(optimiser)
         self.graphs = self._capture()
         self.attributes, self.places = Attributes.of(learner), places(learner)
-        self.found = (self.losses, self.graphs.scores, self.graphs.finite)
+        self.found = (self.losses, *self.graphs.found)
         self.on_host = [torch.empty_like(t, device="cpu").pin_memory() for t in self.found]
 
     def epoch(self, plan: EpochPlan, rates: Floats, first: int, losses: Floats) -> Iterator[int]:
@@ -112,14 +115,33 @@ class CapturedSteps:
         A turn queues many steps, so that the device has work while another run has its turn.
         """
         self._start(plan, rates, first, losses)
-        for step in range(first, self.steps):
-            self._replay(plan, step)
-            if (step + 1) % STEPS_A_TURN == 0 and step + 1 < self.steps:
-                yield step + 1
+        with closing(self._brought(plan, first)) as brought:
+            for step in range(first, self.steps):
+                while not next(brought):
+                    yield step
+                self._replay(plan, step)
+                if (step + 1) % STEPS_A_TURN == 0 and step + 1 < self.steps:
+                    yield step + 1
         self._queue_end()
         yield self.steps
         while not self.done.query():  # type: ignore[no-untyped-call]
             yield self.steps
+
+    def _brought(self, plan: EpochPlan, first: int) -> Generator[bool, None, None]:
+        """Yields True when a step's images are on the device or on their way, False before."""
+        sources = [(self.training_set.feed, plan.drawn)]
+        if self.beside is not None and plan.beside is not None:
+            sources.append((self.beside.feed, plan.beside))
+        feeds = [
+            feed.batches([drawn.of_step(step, slice).rows for step in range(first, self.steps)])
+            for feed, drawn in sources
+            if feed is not None
+        ]
+        for _ in range(first, self.steps):
+            for feed in feeds:
+                while not next(feed):
+                    yield False
+            yield True
 
     def _replay(self, plan: EpochPlan, step: int) -> None:
         size = self.training_set.size
@@ -150,7 +172,8 @@ class CapturedSteps:
 
     def _queue_end(self) -> None:
         """Queue the epoch's validation and the way of its results to the host."""
-        self.graphs.validation.replay()
+        if self.graphs.validation is not None:
+            self.graphs.validation.replay()
         for host, tensor in zip(self.on_host, self.found, strict=True):
             host.copy_(tensor, non_blocking=True)
         self.done.record(torch.cuda.current_stream(self.device))
@@ -165,6 +188,8 @@ class CapturedSteps:
 
     def validation_scores(self) -> RawScores:
         """Return the method's scores for the validation images after the epoch: (v, seen)."""
+        if self.graphs.validation is None:
+            return self.learner.scores(self.valid, validation=True)
         self.done.synchronize()
         return self.on_host[1].numpy().copy()
 
@@ -175,7 +200,7 @@ class CapturedSteps:
 
     def weights_are_finite(self) -> bool:
         """Whether every weight is a number, or was when the epoch ended."""
-        if not self.ended:
+        if not self.ended or self.graphs.validation is None:
             return bool(weights_are_finite(self.learner.model, self.learner.method))
         self.done.synchronize()
         return bool(self.on_host[2])
@@ -218,8 +243,9 @@ class CapturedSteps:
         if rest := self.images % size:
             warm_up = 1 if full_step else WARM_UP
             partial_step, _ = capture.graph(lambda: self._train(rest), warm_up)
-        validation, (scores, finite) = capture.graph(self._validate, 1)
-        return Graphs(full_step, partial_step, validation, scores, finite)
+        if self.training_set.feed is not None:
+            return Graphs(full_step, partial_step, None, ())
+        return Graphs(full_step, partial_step, *capture.graph(self._validate, 1))
 
     def _train(self, images: int, beside: int | None = None) -> None:
         """Take a step of some images and, where they are fewer than usual, some ``beside``."""

@@ -112,8 +112,9 @@ class EpochPlan:
         shares = [self._share(drawn.images(step), step) for step in steps]
         rows = [drawn.of_step(*one).rows for one in zip(steps, shares, strict=True)]
         pixels = learner.train_pixels.batches(rows)
+        beside = self._beside_pixels(steps)
         for step, share, images in zip(steps, shares, pixels, strict=True):
-            yield drawn.batch(step, share, images, learner), self._reference(step)
+            yield drawn.batch(step, share, images, learner), self._reference(step, beside)
 
     def _share(self, images: int, step: int) -> Share:
         """Return what this process takes of some images of a step."""
@@ -138,21 +139,27 @@ class EpochPlan:
             landing = np.concatenate([landing[rank :: world.size] for rank in range(world.size)])
         return torch.tensor(landing, device=self.learner.machine.device)
 
-    def _reference(self, step: int) -> Batch | None:
+    def _beside_pixels(self, steps: range) -> Iterator[Tensor]:
+        """Return the images of memory beside each step, read ahead as the step's own are."""
+        if self.beside is None:
+            return iter(())
+        shares = [self._share(self.beside.size, step) for step in steps]
+        rows = [self.beside.of_step(*one).rows for one in zip(steps, shares, strict=True)]
+        return self.learner.train_pixels.batches(rows)
+
+    def _reference(self, step: int, pixels: Iterator[Tensor]) -> Batch | None:
+        """Return the batch of memory images beside a step; ``pixels`` are those of all steps."""
         if self.slots is not None:
             count = int(self.slots.counts[step])
             batch = _from_slots(self.slots, step, self._share(count, step), self.learner)
         elif self.beside is not None:
             count = self.beside.size
-            batch = self._from_memory(self.beside, step, self._share(count, step))
+            share = self._share(count, step)
+            batch = self.beside.batch(step, share, next(pixels), self.learner)
         else:
             return None
         in_all = None if self._share(count, step) is slice else count
         return batch and replace(batch, weight=self._weight(count, step), in_all=in_all)
-
-    def _from_memory(self, beside: Drawn, step: int, share: Share) -> Batch:
-        (images,) = self.learner.train_pixels.batches([beside.of_step(step, share).rows])
-        return beside.batch(step, share, images, self.learner)
 
 
 def _from_slots(plan: SlotPlan, step: int, share: Share, learner: Learner) -> Batch | None:
