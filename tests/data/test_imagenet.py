@@ -209,7 +209,7 @@ class TestRealImages:
 
     @pytest.mark.parametrize("kind", ["lite", "full"])
     def test_no_image_of_a_second_version_serves_two_classes(self, packed, kind):
-        stream = polarbear.load(f"iirc-imagenet-{kind}-v2", 1, packed)
+        stream = polarbear.load(f"iirc-imagenet-{kind}-v2", 1, packed, partial=True)
         sizes = [size.train for size in stream_statistics(stream).class_sizes]
         assert set(sizes) == {3}  # of a leaf's four, one is for its superclass
         rows = np.concatenate([task.train.rows for task in stream])

@@ -242,12 +242,12 @@ def test_a_nominal_stream_is_the_slow_twins(name: str) -> None:
 
 def leaves_of(name: str) -> dict[str, Any]:
     leaves = find(name).hierarchy().leaves
-    return {"leaf_train": leaves * 20, "leaf_test": leaves}
+    return {"leaf_train": leaves * 20, "leaf_test": leaves}  # fewer than are published
 
 
 def test_a_loaded_stream_says_what_it_is() -> None:
     stream = load("iirc-cifar", 3, **leaves_of("iirc-cifar"))
-    assert (stream.name, stream.order) == ("iirc-cifar-v1", 3)
+    assert (stream.name, stream.order) == ("iirc-cifar-v1-partial", 3)
     assert stream.schedule == find("iirc-cifar").schedule(3)
     assert stream.rule == SplitRule()
     assert load("iirc-cifar-v1", 3, **leaves_of("iirc-cifar")).schedule == stream.schedule
@@ -374,7 +374,7 @@ def mine() -> Iterator[Benchmark]:
 
 def test_a_benchmark_of_your_own(mine: Benchmark) -> None:
     assert mine in benchmarks()
-    assert load("my-bears", leaf_train=["lamp"], leaf_test=["lamp"]).name == "my-bears-v3"
+    assert nominal("my-bears").name == "my-bears-v3"
     assert len(nominal("my-bears").test(after=1)) == 4
     with pytest.raises(PolarbearError, match="'my-bears' exists: choose another name"):
         register(mine)

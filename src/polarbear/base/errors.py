@@ -33,6 +33,10 @@ class DataError(PolarbearError):
     """Files or arrays that are missing, damaged or of the wrong shape."""
 
 
+class PartialDataError(DataError):
+    """Data that lack images of a published benchmark."""
+
+
 class PredictionError(PolarbearError):
     """Predictions that do not fit the images they are for."""
 

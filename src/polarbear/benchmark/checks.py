@@ -53,7 +53,7 @@ def check_stream(stream: Stream, *, strict: bool = True) -> tuple[Finding, ...]:
     found = (
         *check_hierarchy(stream.hierarchy, strict=False),
         *_arrival(stream.hierarchy, stream.schedule),
-        *_check_rows(stream),
+        *check_rows(stream),
         *_check_images(stream),
         *_check_labels(stream),
     )
@@ -62,7 +62,7 @@ def check_stream(stream: Stream, *, strict: bool = True) -> tuple[Finding, ...]:
 
 def refuse_nothing_to_learn(stream: Stream) -> None:
     """Refuse a stream with a task or a class that has no training or no test image."""
-    found = tuple(finding for finding in _check_rows(stream) if finding.level == "error")
+    found = tuple(finding for finding in check_rows(stream) if finding.level == "error")
     report(f"the stream {stream.name!r}", found, strict=True)
 
 
@@ -142,8 +142,8 @@ def _pairs(pairs: Sequence[tuple[str, str]]) -> str:
     return listed(f"{name} < {up}" for up, name in pairs)
 
 
-def _check_rows(stream: Stream) -> Iterator[Finding]:
-    """Find tasks and classes without images, and classes with many more than others."""
+def check_rows(stream: Stream) -> Iterator[Finding]:
+    """Find, by counting alone, tasks and classes without images, and very uneven classes."""
     sizes = stream_statistics(stream)
     for task in sizes.tasks:
         empty = [name for name in ("train", "test") if not getattr(task, name)]

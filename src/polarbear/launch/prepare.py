@@ -30,7 +30,7 @@ from polarbear.engine.task.replay_memory import ReplayMemory
 from polarbear.engine.world import World, the_world
 from polarbear.launch.inputs import FILES, SharedPixels, feature_inputs, key_of, pixels_of
 from polarbear.methods.registry import make_options, resolve
-from polarbear.named.registry import find, lasting_name, load
+from polarbear.named.registry import find, lasting_name, load, partial_name
 from polarbear.runs.environment import environment
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.guards import RunError, reading
@@ -74,7 +74,8 @@ def begin(
     """Make a new run folder and all that a run needs; ``shared`` holds pixels for several runs."""
     settings = as_written(settings)
     with enough_memory(smaller()):
-        stream = _stream(settings, root) if stream is None else stream
+        stream = load(settings.benchmark, settings.order, root) if stream is None else stream
+        _refuse_hidden_gaps(settings, stream)
         settings.refuse_more_tasks(len(stream))
         stream = _as_trained(settings, stream)
         refuse_nothing_to_learn(stream)
@@ -143,7 +144,9 @@ def reopen(
         began = Began(**{f.name: manifest[f.name] for f in fields(Began)})
     with enough_memory(smaller(opened.path)):
         if stream is None:
-            stream = _stream(settings, root if root is not None else began.root)
+            place = root if root is not None else began.root
+            # Partial or not, they must be what the run began with.
+            stream = load(settings.benchmark, settings.order, place, partial=True)
         stream = _as_trained(settings, stream)
         _refuse_other_data(began, stream)
         with threads(began.threads):  # a frozen network works here already
@@ -270,8 +273,14 @@ def usual_threads(settings: Settings) -> int | None:
     return 1 if on_cpu and settings.network == SMALL else None
 
 
-def _stream(settings: Settings, root: str | Path | None) -> Stream:
-    return load(settings.benchmark, settings.order, root)
+def _refuse_hidden_gaps(settings: Settings, stream: Stream) -> None:
+    """Refuse a run that is named after whole data and has not all of them, or the other way."""
+    benchmark = find(settings.benchmark)
+    if stream.name == replace(benchmark, partial=not benchmark.partial).id:
+        told = "has all of its images: leave out --partial"
+        if not benchmark.partial:
+            told = f"lacks images: name the benchmark {partial_name(settings.benchmark)!r}"
+        raise PolarbearError(f"the stream {stream.name} {told}")
 
 
 def _as_trained(settings: Settings, stream: Stream) -> Stream:

@@ -212,7 +212,7 @@ def _images(
     """Return the size of the images that a run learnt from, and how they are prepared."""
     about = manifest.get("images")
     if about is None:  # as earlier versions wrote it: the data must tell
-        stream = load(settings.benchmark, settings.order, manifest.get("root"))
+        stream = load(settings.benchmark, settings.order, manifest.get("root"), partial=True)
         first = torch.from_numpy(np.array(stream.images("train")[:1]))
         return (first.shape[1], first.shape[2]), preparation(settings, first)
     with reading(folder.path / "manifest.json"):

@@ -7,7 +7,7 @@ from typing import Any
 from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.base.guarded import naming, read_toml
 from polarbear.methods.catalogue import method_names
-from polarbear.named.registry import find
+from polarbear.named.registry import PARTIAL, find
 from polarbear.settings.settings import Settings
 
 FOLDER = Path(__file__).parent
@@ -36,7 +36,11 @@ def preset_values(name: str, benchmark: str, method: str) -> dict[str, Any]:
 
 def _values(name: str, tables: dict[str, Any], benchmark: str, method: str) -> dict[str, Any]:
     # A benchmark folder is called by its last part, wherever it lies.
-    family = re.sub(r"-v\d+$", "", Path(benchmark).name)
+    last = Path(benchmark).name
+    family = next(
+        (known for known in (last, last.removesuffix(PARTIAL)) if known in tables),
+        re.sub(rf"-v\d+({PARTIAL})?$", "", last),
+    )
     values = _outside_tables(tables)
     if family not in tables and not values and name not in preset_names():
         raise unknown_name(f"benchmark in {name}", benchmark, tables)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from polarbear.base.errors import (
     DataError,
+    PartialDataError,
     PolarbearError,
     ScheduleError,
     UnknownNameError,
@@ -32,6 +33,7 @@ from polarbear.data.cifar100 import open_cifar100
 from polarbear.data.colours import Colours
 from polarbear.data.imagenet import open_imagenet, reference_file_order
 from polarbear.data.shapes import shapes
+from polarbear.named.published_images import PublishedImages
 
 RowOrder = Literal["sorted", "iirc-1.0.1"]
 
@@ -40,13 +42,21 @@ PUBLISHED = Path(__file__).parent / "published"
 # Their words, "maillot" and "crane", occur twice in ImageNet, so the authors left these two out.
 LEFT_OUT = MappingProxyType({"n03710637": "maillot", "n02012849": "crane"})
 
+#: ILSVRC 2012: who counts its classes finds so many images in them.
+IMAGENET = PublishedImages(732, 1300, 50, in_all=1_281_167, leaves=1000)
+
+#: What the name of a benchmark ends with where images of it are missing.
+PARTIAL = "-partial"
+
 
 @dataclass(frozen=True)
 class Benchmark:
     """A name and what stands behind it; ``version`` rises when results would change.
 
     ``open_source(root, hierarchy)`` opens the data. ``images_per_leaf`` is (training, test) where
-    every leaf has the same number, so that counts can be told without the data. Rows of leaves in
+    every leaf has the same number, so that counts can be told without the data; where leaves
+    differ, ``images`` are their limits. Data with fewer or more are refused by :func:`load`. A
+    ``partial`` benchmark is one with fewer, which its name then says. Rows of leaves in
     ``ignore`` are in the data but not in the benchmark. ``reference_sequence`` lists the leaves as
     ``iirc==1.0.1`` goes through them, where that decides the order of rows. ``preparation`` names
     how the engine augments and normalises the images: cifar, cifar-bright, imagenet, plain or the
@@ -67,11 +77,21 @@ class Benchmark:
     preparation: str = "plain"
     folder: Path | None = None
     colours: Colours | None = None
+    images: PublishedImages | None = None
+    partial: bool = False
 
     @property
     def id(self) -> str:
-        """Name with version: ``iirc-cifar-v1``."""
-        return f"{self.name}-v{self.version}"
+        """Name with version: ``iirc-cifar-v1``, of partial data ``iirc-cifar-v1-partial``."""
+        return f"{self.name}-v{self.version}" + PARTIAL * self.partial
+
+    @property
+    def published_images(self) -> PublishedImages | None:
+        """How many images each leaf is to have; None where nobody says."""
+        if self.images is None and self.images_per_leaf is not None:
+            train, test = self.images_per_leaf
+            return PublishedImages(train, train, test)
+        return self.images
 
     def schedule(self, order: int) -> Schedule:
         """Return one of the published class orders."""
@@ -96,6 +116,7 @@ def load(
     joint: bool = False,
     shuffle_seed: int | None = None,
     row_order: RowOrder = "sorted",
+    partial: bool = False,
 ) -> Stream:
     """Return a benchmark's stream of tasks.
 
@@ -106,6 +127,8 @@ def load(
     ``schedule`` replaces the published order; ``joint`` puts all classes into one task.
     ``shuffle_seed`` mixes each leaf's rows before the split, as the paper's text has it.
     ``row_order="iirc-1.0.1"`` takes ImageNet's rows in the order of the authors' package.
+    Data that lack images of the published ones are refused, unless ``partial`` lets them pass:
+    then the stream's name ends with ``-partial``, and so does that of every result.
 
     >>> stream = load("iirc-shapes", order=0)
     >>> len(stream), len(stream.classes)
@@ -120,27 +143,49 @@ def load(
         common: dict[str, Any] = {
             "rule": replace(benchmark.rule, shuffle_seed=shuffle_seed),
             "ignore": benchmark.ignore,
-            "name": benchmark.id,
+            "name": replace(benchmark, partial=False).id,
             "order": order if schedule is None else None,
         }
         chosen = chosen.joint() if joint else chosen
         if leaf_train is not None and leaf_test is not None:
             stream = Stream.build(hierarchy, chosen, leaf_train, leaf_test, **common)
+            partial = True  # who lists the rows knows which there are
         elif leaf_train is None and leaf_test is None:
             source = benchmark.open_source(data_root(root), hierarchy)
             stream = Stream.from_source(source, hierarchy, chosen, **common)
+            if benchmark.published_images is not None:
+                benchmark.published_images.refuse_more(stream, source.origin)
         else:
             raise DataError("give both leaf_train and leaf_test, or neither and root=…")
+        stream = _named_if_partial(stream, benchmark, allowed=partial or benchmark.partial)
         return _in_row_order(stream, benchmark, row_order)
+
+
+def _named_if_partial(stream: Stream, benchmark: Benchmark, *, allowed: bool) -> Stream:
+    """Return a stream whose name says so if it lacks published images; refuse it if not allowed."""
+    published = benchmark.published_images
+    if published is None or not (lacking := published.lacking(stream)):
+        return stream
+    if not allowed:
+        where = f"{stream.source.origin} has " if stream.source else ""
+        raise PartialDataError(
+            f"{where}not all images of {stream.name}: {lacking}. Complete the data; or, to go on "
+            "with what is there, add --partial (in Python, partial=True), and every result says so"
+        )
+    return replace(stream, name=f"{stream.name}{PARTIAL}")
 
 
 def find(name: str | Path) -> Benchmark:
     """Return a benchmark by name, by name and version (``iirc-cifar-v1``), or by its folder.
 
-    A folder found once is known by its name too, as long as Python runs.
+    A folder found once is known by its name too, as long as Python runs. A name that ends with
+    ``-partial`` is that of a benchmark whose data may lack images.
+
+    >>> find("iirc-cifar-partial").id
+    'iirc-cifar-v1-partial'
     """
     name = os.fspath(name)
-    known = _known(name, _REGISTRY)
+    known = _known(name, _REGISTRY) or _known_partial(name)
     if known is None and Path(name).is_dir():
         return _open_folder(Path(name))
     known = known or _known(name, _FOLDERS)
@@ -165,6 +210,29 @@ def _is_data_of(name: str, benchmark: str) -> bool:
 
 def _known(name: str, among: Mapping[str, Benchmark]) -> Benchmark | None:
     return next((b for b in among.values() if name in (b.name, b.id)), None)
+
+
+def _known_partial(name: str) -> Benchmark | None:
+    found = _known(name.removesuffix(PARTIAL), _REGISTRY) if name.endswith(PARTIAL) else None
+    known = found is not None and found.published_images is not None
+    return replace(found, partial=True) if found is not None and known else None
+
+
+def partial_name(name: str) -> str:
+    """Return the name of a benchmark whose data may lack images.
+
+    >>> partial_name("iirc-cifar"), partial_name("iirc-cifar-v1-partial")
+    ('iirc-cifar-partial', 'iirc-cifar-v1-partial')
+    """
+    benchmark = find(name)
+    if benchmark.partial:
+        return name
+    if _known_partial(f"{name}{PARTIAL}") is None:
+        raise PolarbearError(
+            f"nobody has published how many images {benchmark.name} has, so none can be missing: "
+            "leave out --partial"
+        )
+    return f"{name}{PARTIAL}"
 
 
 def _open_folder(folder: Path) -> Benchmark:
@@ -204,12 +272,14 @@ def short_name(benchmark: Benchmark) -> str:
     ('iirc-cifar', 'iirc-cifar-v2')
     """
     first = _REGISTRY.get(benchmark.name, benchmark)
-    return benchmark.name if first.version == benchmark.version else benchmark.id
+    if first.version != benchmark.version:
+        return benchmark.id
+    return benchmark.name + PARTIAL * benchmark.partial
 
 
 def lasting_name(name: str) -> str:
     """Return a name that holds in any working directory: a folder's path is made absolute."""
-    if _known(name, _REGISTRY) is not None or not Path(name).is_dir():
+    if (_known(name, _REGISTRY) or _known_partial(name)) or not Path(name).is_dir():
         return name
     return str(Path(name).resolve())
 
@@ -217,10 +287,11 @@ def lasting_name(name: str) -> str:
 def nominal_stream(name: str, order: int = 0) -> Stream | None:
     """Return a stream with the official number of images a class, without the data.
 
-    Its counts are exact, its row numbers are not. None where leaves differ in size (ImageNet).
+    Its counts are exact, its row numbers are not. None where leaves differ in size (ImageNet) and
+    where images are missing.
     """
     benchmark = find(name)
-    if benchmark.images_per_leaf is None:
+    if benchmark.images_per_leaf is None or benchmark.partial:
         return None
     leaves = np.flatnonzero(benchmark.hierarchy().is_leaf)
     train, test = (np.repeat(leaves, n) for n in benchmark.images_per_leaf)
@@ -295,6 +366,7 @@ def _imagenet(name: str, summary: str, iirc: bool) -> Benchmark:
         ignore=tuple(LEFT_OUT) if iirc else (),
         reference_sequence=_iirc_sequence if iirc else _cil_sequence,
         preparation="imagenet",
+        images=IMAGENET,
     )
 
 

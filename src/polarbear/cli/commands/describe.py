@@ -7,12 +7,14 @@ from typing import Annotated
 from rich.table import Table
 from rich.text import Text
 
-from polarbear.base.errors import DataError, counted
+from polarbear.base.errors import DataError, PartialDataError, counted
 from polarbear.base.names import printable
+from polarbear.benchmark.checks import check_rows
 from polarbear.benchmark.counts import ClassSize, Statistics, schedule_statistics, stream_statistics
+from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console, count, plain_table, print_json, print_table
-from polarbear.cli.shared.options import Json, Root, flag
-from polarbear.named.registry import Benchmark, find, load, nominal_stream
+from polarbear.cli.shared.options import Json, Partial, Root, flag
+from polarbear.named.registry import PARTIAL, Benchmark, find, load, nominal_stream, partial_name
 
 
 def describe(
@@ -23,10 +25,11 @@ def describe(
     *,
     order: Annotated[int, flag("Which of its class orders.")] = 0,
     root: Root = None,
+    partial: Partial = False,
     json: Json = False,
 ) -> None:
     """Tell a benchmark's tasks, classes and counts; without its data, the official counts."""
-    benchmark = find(name)
+    benchmark = find(partial_name(name) if partial else name)
     statistics, note = count_benchmark(benchmark, order, root)
     if json:
         about = {"benchmark": benchmark.name, "version": benchmark.version, "note": note}
@@ -48,7 +51,10 @@ def count_benchmark(
     """Count a benchmark, by its data if they are there; and say what could not be read."""
     schedule = benchmark.schedule(order)
     try:
-        return stream_statistics(load(benchmark.id, order, root)), None
+        stream = load(benchmark.id, order, root)
+        return stream_statistics(stream), _of_partial(stream, benchmark)
+    except PartialDataError:
+        raise
     except DataError as error:
         reason = str(error).split(". ")[0]
     nominal = nominal_stream(benchmark.id, order)
@@ -58,6 +64,18 @@ def count_benchmark(
     note = f"Classes only, since counting the images needs the data: {reason}."
     counted = schedule_statistics(benchmark.hierarchy(), schedule, name=benchmark.id, order=order)
     return counted, note
+
+
+def _of_partial(stream: Stream, benchmark: Benchmark) -> str | None:
+    """Say what partial data lack, and what follows from that; None of whole ones."""
+    published = benchmark.published_images
+    if published is None or not stream.name.endswith(PARTIAL):
+        return None
+    told = [f"Partial data: {published.lacking(stream)}.", *map(str, check_rows(stream))]
+    if blind := sum(not len(task.valid) for task in stream):
+        tasks = f"{blind} of {counted(len(stream), 'task')}"
+        told.append(f"No in-task validation images in {tasks}: on a plateau, no rate falls there.")
+    return "\n".join(told)
 
 
 def _tables(found: Statistics) -> Iterator[Table]:

@@ -18,14 +18,14 @@ from polarbear.base.names import file_name
 from polarbear.cli.shared.console import console
 from polarbear.cli.shared.elsewhere import Elsewhere
 from polarbear.cli.shared.on_slurm import submit
-from polarbear.cli.shared.options import NAMED_VALUES, flag
+from polarbear.cli.shared.options import NAMED_VALUES, Partial, flag
 from polarbear.cli.shared.outcome import print_outcome
 from polarbear.cli.shared.several_runs import say_finished, train_all
 from polarbear.cli.shared.sweep import Line, Several, asks_for_several, lines_of, parse_numbers
 from polarbear.cli.shared.training import How, Wanted, engine
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import make_options, resolve
-from polarbear.named.registry import find
+from polarbear.named.registry import find, partial_name
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result import usual_folder
 from polarbear.settings.settings import KINDS, Kind, RateSchedule, Settings, limits
@@ -70,6 +70,7 @@ class Where(Several, How, Elsewhere):
             default="runs/BENCHMARK/METHOD/order-N-seed-S",
         ),
     ] = None
+    partial: Partial = False
     threads: Annotated[
         int | None,
         flag(
@@ -217,6 +218,8 @@ def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> As
     given.command.refuse_what_cannot_be()
     values = {f.name: getattr(getattr(given, f.metadata["kind"]), f.name) for f in fields(Settings)}
     settings = Settings(**values | {"options": asdict(given.options) if options else {}})
+    if given.command.partial:
+        settings = replace(settings, benchmark=partial_name(settings.benchmark))
     return Asked(settings, given.command, _orders(settings, given.command.orders))
 
 

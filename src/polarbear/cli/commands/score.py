@@ -11,9 +11,9 @@ from polarbear.base.errors import PredictionError
 from polarbear.base.guarded import naming
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console, plain_table, print_json, print_table, share
-from polarbear.cli.shared.options import Json, Root, flag
+from polarbear.cli.shared.options import Json, Partial, Root, flag
 from polarbear.cli.shared.outcome import legend, outcome_table
-from polarbear.named.registry import find, load
+from polarbear.named.registry import find, load, partial_name
 from polarbear.score.evaluate import Evaluator
 from polarbear.score.predictions import Predictions, read_predictions
 from polarbear.score.table import ScoreTable
@@ -38,6 +38,7 @@ def score(
         int | None, flag("Its class order.", "INT", default="as the file says")
     ] = None,
     root: Root = None,
+    partial: Partial = False,
     split: Annotated[
         str | None,
         flag(
@@ -59,8 +60,9 @@ def score(
     file = read_predictions(predictions)
     with naming(file.path, "predictions", PredictionError):
         found = _id(file.benchmark)
-    name = _agreed(file, "benchmark", _id(benchmark), found)
-    stream = load(name, _agreed(file, "order", order, file.order), root)
+    asked = partial_name(benchmark) if benchmark and partial else benchmark
+    name = _agreed(file, "benchmark", _id(asked), found)
+    stream = load(name, _agreed(file, "order", order, file.order), root, partial=partial)
     chosen = _agreed(file, "split", split, file.split, "test")
     with naming(file.path, "predictions", PredictionError):
         file.refuse_gaps(len(stream))

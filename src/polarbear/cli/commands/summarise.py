@@ -93,7 +93,8 @@ def _stream(found: RunFolder, root: Path | None) -> Stream | None:
     settings, joint = manifest["settings"], len(manifest["classes"]) == 1
     place = root if root is not None else manifest["root"]
     try:
-        stream = load(settings["benchmark"], settings["order"], place, joint=joint)
+        # Partial or not, they must be what the run was made with.
+        stream = load(settings["benchmark"], settings["order"], place, joint=joint, partial=True)
         if stream.source is None or stream.source.checksum != manifest["data"]:
             raise DataError("The data are not those the run was made with")
     except PolarbearError as error:

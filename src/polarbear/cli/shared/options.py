@@ -54,6 +54,9 @@ NAMED_VALUES: PrimitiveConstructorSpec[dict[str, Any]] = PrimitiveConstructorSpe
 Root = Annotated[
     Path | None, flag("Folder with the data.", "DIR", default="$POLARBEAR_DATA, else data")
 ]
+Partial = Annotated[
+    bool, flag("Take data that lack images of the published ones; every result then says so.")
+]
 RunsRoot = Annotated[
     Path | None,
     flag(

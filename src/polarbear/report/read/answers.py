@@ -112,8 +112,8 @@ def _stream(benchmark: str, classes: tuple[tuple[str, ...], ...], root: str | No
     known_hierarchy(benchmark)
     published = {schedule.tasks: i for i, schedule in enumerate(find(benchmark).orders())}
     if classes in published:
-        return load(benchmark, published[classes], root)
-    return load(benchmark, root=root, schedule=Schedule.of(classes))
+        return load(benchmark, published[classes], root, partial=True)
+    return load(benchmark, root=root, schedule=Schedule.of(classes), partial=True)
 
 
 def _files(run: Run) -> list[Path]:
