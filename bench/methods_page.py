@@ -5,8 +5,8 @@ python bench/methods_page.py; a test compares the page with what this would writ
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from itertools import accumulate
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -18,6 +18,7 @@ from polarbear.engine.contract.method import Method, frozen_copy
 from polarbear.engine.nets.heads import build_head
 from polarbear.engine.nets.model import Model
 from polarbear.engine.nets.networks import build_backbone
+from polarbear.launch.workload import stored_images, work_of
 from polarbear.methods.catalogue import METHODS
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import resolve
@@ -70,40 +71,17 @@ def costs(name: str) -> list[str]:
     """Return images and networks kept, their bytes, what is told, and images passed in training."""
     method, settings = resolve(name), settings_for(name, BENCHMARK)
     stream = nominal_stream(BENCHMARK)
-    sizes = [CLASSES] if method.joint else [len(task.classes) for task in stream]
-    images = [len(task.train) for task in stream]
-    everything = method.complete or method.keep_everything
-    per_class = settings.memory_per_class if method.replay != "none" else 0
-    stored = sum(images) if everything else per_class * CLASSES
-    if method.complete:
-        images = [len(stream.train(after=task)) for task in range(len(stream))]
-        images = images[-1:] if method.joint else images
-        stored = images[-1]
-    networks, own, beside = kept(method, tasks=len(sizes))
-    megabytes = (stored * (IMAGE_BYTES + beside) + own) / 1e6
-    said = "all" if everything else f"{per_class} per class" if per_class else DASH
-    passed = sum(passes(method, settings, sizes, images))
-    return [said, str(networks or DASH), f"{megabytes:.1f}", told(method), f"{passed / 1e6:.1f}"]
-
-
-def passes(method: type[Method], settings, sizes: list[int], images: list[int]) -> Iterator[int]:
-    """Yields how many images the main phase of each task passes forward and backward."""
+    if method.joint:
+        stream = replace(stream, schedule=stream.schedule.joint())
     instance = method(new_model(method))
-    before = [0, *accumulate(images)] if method.keep_everything else None
-    for task, (seen, fresh) in enumerate(zip(accumulate(sizes), images, strict=True)):
-        memory = settings.memory_per_class * (seen - sizes[task])
-        if method.replay == "none":
-            memory = 0
-        if before is not None:
-            memory = before[task]
-        count = fresh + (memory if method.replay == "mixed" else 0)
-        if method.trains_on == "balanced":
-            count = settings.memory_per_class * seen
-        beside = 0
-        if method.replay == "reference" and memory:
-            size = settings.batch_size
-            beside = -(-count // size) * (instance.reference_batch_size or size)
-        yield settings.epochs_of(task) * (count + beside) * instance.trains_in(task)
+    work, stored = work_of(instance, settings, stream), stored_images(instance, settings, stream)
+    everything = method.complete or method.keep_everything
+    networks, own, beside = kept(method, tasks=len(stream))
+    megabytes = (stored * (IMAGE_BYTES + beside) + own) / 1e6
+    per_class = settings.memory_per_class if method.replay != "none" else 0
+    said = "all" if everything else f"{per_class} per class" if per_class else DASH
+    passed = sum(task.passes for task in work)
+    return [said, str(networks or DASH), f"{megabytes:.1f}", told(method), f"{passed / 1e6:.1f}"]
 
 
 def told(method: type[Method]) -> str:

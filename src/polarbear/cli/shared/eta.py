@@ -3,7 +3,6 @@
 import math
 from collections import deque
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ SPEED_OVER = 20.0  # seconds
 
 @dataclass(frozen=True)
 class Workload:
-    """Epochs of each task and images of one of its epochs; memory is reckoned as full.
+    """Epochs of each task and images of one of its epochs.
 
     >>> Workload(epochs=(2, 1), images=(100, 60), batch_size=32).total
     260
@@ -27,17 +26,12 @@ class Workload:
     @classmethod
     def of(cls, trainer: "Trainer") -> "Workload":
         """Reckon what a run will look at."""
-        from polarbear.engine.task.training_set import training_view
+        from polarbear.launch.workload import work_of
 
-        tasks, method = range(trainer.tasks), trainer.learner.method
-        settings, complete = trainer.settings, method.complete
-        epochs = tuple(settings.epochs_of(task) * method.trains_in(task) for task in tasks)
-        own = tuple(len(training_view(trainer.stream, task, complete)) for task in tasks)
-        images = tuple(
-            size + _replayed(trainer, task, before)
-            for task, size, before in zip(tasks, own, accumulate((0, *own)), strict=False)
-        )
-        return cls(epochs, images, settings.batch_size)
+        settings = trainer.settings
+        work = work_of(trainer.learner.method, settings, trainer.stream)
+        epochs = tuple(task.epochs for task in work)
+        return cls(epochs, tuple(task.images + task.memory for task in work), settings.batch_size)
 
     @property
     def total(self) -> int:
@@ -87,15 +81,3 @@ class Pace:
 def _per_second(start: tuple[float, int], end: tuple[float, int]) -> float:
     seconds, images = end[0] - start[0], end[1] - start[1]
     return images / seconds if seconds > 0 and images > 0 else math.nan
-
-
-def _replayed(trainer: "Trainer", task: int, before: int) -> int:
-    """Memory images in an epoch of a task that ``before`` images came before."""
-    method, settings = trainer.learner.method, trainer.settings
-    if method.replay != "mixed" or task == 0:
-        return 0
-    known = len(trainer.stream.schedule.seen(task - 1))
-    each = settings.memory_per_class
-    if settings.memory_total is not None:
-        each = math.ceil(settings.memory_total / known)
-    return before if method.keep_everything or each is None else min(each * known, before)
