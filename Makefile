@@ -4,6 +4,7 @@
 #   make test   style, types and every test
 #   make hard   kills, power cuts (as root), flipped bits and mutated files, two hours
 #   make test-adapters   the adapters for other libraries, with these libraries (5 GB)
+#   make test-cluster   --on slurm in a real SLURM of three nodes, started for it (as root, minutes)
 #   make docs   the documentation, into build/docs
 #   make dist   wheel and sdist, checked; the demo runs from the wheel, installed apart
 #   make figures   the pictures in docs/, from runs/demo and from results/
@@ -11,7 +12,7 @@ PYTHON ?= python3
 SHELL := bash
 VENVS := .venvs
 
-.PHONY: demo test hard test-adapters docs dist figures check fix clean
+.PHONY: demo test hard test-adapters test-cluster docs dist figures check fix clean
 
 demo: $(VENVS)/demo/ready
 	$(VENVS)/demo/bin/python examples/demo.py $(DEMO)
@@ -80,6 +81,11 @@ test-adapters: export POLARBEAR_ALL_LIBRARIES := 1
 test-adapters: $(VENVS)/adapters/ready $(VENVS)/avalanche/ready
 	$(VENVS)/adapters/bin/python -m pytest tests/adapters $(FROM_HUGGING_FACE) -k "not (avalanche or continuum or timm)"
 	$(VENVS)/avalanche/bin/python -m pytest tests/adapters -k "avalanche or continuum or timm"
+
+# Needs Debian's slurmctld, slurmd, slurm-client and munge; without them it skips, and says so.
+test-cluster: export POLARBEAR_CLUSTER := 1
+test-cluster: $(VENVS)/test/ready
+	$(VENVS)/test/bin/python -m pytest tests/cluster/test_slurm.py
 
 check: $(VENVS)/test/ready
 	$(VENVS)/test/bin/ruff check .

@@ -37,7 +37,7 @@ stopped=
 train &
 child=$!
 # A time limit is near, or the task is to make room: polarbear writes a checkpoint and ends.
-trap 'stopped=yes; kill -TERM "$child"' TERM
+trap 'stopped=yes; stop' TERM
 while wait "$child"; code=$?; kill -0 "$child" 2>/dev/null; do :; done
 trap '' TERM
 
@@ -48,7 +48,6 @@ case $code$stopped in
   *) exit "$code" ;;
 esac
 # A task that was cancelled, or that SLURM itself requeues, is completing: that is left alone.
-task=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
 case $(squeue --noheader --jobs="$task" --format='%T %r') in
   RUNNING* | *TimeLimit*) scontrol requeue "$task" ;;
 esac
@@ -109,6 +108,7 @@ class Array:
         }
 
     def _tasks(self) -> Iterator[str]:
+        yield "task=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
         yield "case $SLURM_ARRAY_TASK_ID in"
         for task, pack in enumerate(self.packs):
             yield f"  {task}) runs=({shlex.join(map(str, pack))}) ;;"
@@ -118,7 +118,7 @@ class Array:
         """Define what polarbear is started with."""
         python, nodes = shlex.quote(sys.executable), self.asked.nodes or 1
         per_node = max(self.gpus, 1)
-        starts, on_each = python, ""
+        starts, on_each, stop = python, "", 'kill -TERM "$child"'
         if self.asked.pack in (None, 1) and per_node * nodes > 1:
             yield "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # without it, restarts may hang"
             starts = f"{python} -m torch.distributed.run --max-restarts=3"
@@ -126,6 +126,7 @@ class Array:
             starts += " --standalone" if nodes == 1 else ' "${meet[@]}"'
         if nodes > 1:
             on_each = "srun --ntasks-per-node=1 ${SLURM_CPUS_PER_TASK:+-c $SLURM_CPUS_PER_TASK} "
+            stop = 'scancel --signal=TERM "$task"'  # srun would kill what it is to pass a TERM to
             yield "# This script runs on the first of the nodes, and there they meet."
             yield f'meet=(--nnodes={nodes} --rdzv-id="$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"'
             yield "  --rdzv-backend=c10d"
@@ -139,6 +140,7 @@ class Array:
         words = shlex.join(["resume", *_how_words(self.how)])
         yield f'  exec {on_each}{starts} -m polarbear {words} "${{runs[@]}}"'
         yield "}"
+        yield f"stop() {{ {stop}; }}"
 
 
 def submit(wanted: Sequence[Wanted], asked: Elsewhere, how: How, beside: Path) -> None:
