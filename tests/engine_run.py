@@ -65,6 +65,13 @@ class TinyNetwork(nn.Module):
         return self.layers(images).mean(dim=(2, 3))
 
 
+def network_without_batch_norm() -> nn.Module:
+    """A network that looks at each image by itself."""
+    network = TinyNetwork()
+    network.layers[1] = nn.GroupNorm(2, 8)
+    return network
+
+
 def dropping_network() -> nn.Module:
     return TinyNetwork(dropout=0.5)
 

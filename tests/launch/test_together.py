@@ -17,6 +17,8 @@ HOW = {"learning_rate": 0.01, "epochs": 1, "tasks": 2, "batch_size": 33, "memory
 OWN = ("together:LossAlone", "together:StoresLogits")
 #: Methods that carry more than weights from task to task, of several kinds.
 CARRYING = ("together:LossAlone", "derpp", "gem", "lucir", "si")
+#: In two parts by each of two processes; the last one has batch norm, and so is another run.
+IN_PARTS = ("agem", "derpp", "er-ace", "lucir", "si", "together:LossAlone")
 
 
 def in_order(runs: list[dict[str, Any]], folder: Path) -> None:
@@ -43,7 +45,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     by_two = [wanted(begun / "by-two", method, stop=13) for method in CARRYING]
     assert not train(**by_one)
     whole = [wanted(two, method) for method in methods]
-    in_order([*whole, {**by_one, "stop": None}, *by_two], two)
+    alone = {"network": "engine_run:network_without_batch_norm"}
+    parts = [wanted(two / "parts", method, accumulate=2, **alone) for method in IN_PARTS]
+    parts[-1].pop("network")
+    in_order([*whole, {**by_one, "stop": None}, *by_two, *parts], two)
     for half in by_two:
         there = RunFolder(Path(half["folder"]))
         assert not there.finished
@@ -51,6 +56,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         assert train(**{**half, "stop": None})
     for method in methods:
         assert train(**wanted(one, method))
+    for method in IN_PARTS[:-1]:
+        assert train(**wanted(one / "parts", method, **alone))
     for half in (by_one, *by_two):
         begun = Path(half["folder"])
         name = f"{begun.name}-begun-{begun.parent.name}"
@@ -65,6 +72,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         *(one.replace(":", "-") for one in (*METHODS, *OWN)),
         "together-LossAlone-begun-by-one",
         *(f"{one.replace(':', '-')}-begun-by-two" for one in CARRYING),
+        *(f"parts/{method}" for method in IN_PARTS[:-1]),
     ],
 )
 def test_two_processes_train_the_run_of_one(name: str, folders: tuple[Path, Path]) -> None:
@@ -81,6 +89,10 @@ def test_two_processes_train_the_run_of_one(name: str, folders: tuple[Path, Path
         scale = float(tensor.double().abs().max()) if tensor.numel() else 0.0
         near = {"rtol": 1e-4, "atol": 1e-5 * scale} if tensor.is_floating_point() else {}
         torch.testing.assert_close(other.tensors[key], tensor, msg=key, **near)
+
+
+def test_two_processes_take_parts_with_batch_norm_over_both(folders: tuple[Path, Path]) -> None:
+    assert RunFolder(folders[1] / "parts" / IN_PARTS[-1].replace(":", "-")).finished
 
 
 def test_a_killed_process_ends_the_others_and_all_go_on(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import bce
-from polarbear.methods.lucir import LUCIR, margin_loss
+from polarbear.methods.lucir import LUCIR, margin_loss, stored_labels
 from tiny_learner import (
     at_task,
     batch_for,
@@ -140,7 +140,9 @@ def test_margin_is_its_equation(seed, several, top_k):
     cosines, batch = margin_case(seed, several=several)
     expected = slow_margin(cosines, batch.targets, batch.replayed, 5, 0.5, top_k)
     assert expected > 0
-    assert margin_loss(cosines, batch, 5, 0.5, top_k).item() == pytest.approx(expected, rel=1e-5)
+    stored = stored_labels(batch, 5)
+    found = margin_loss(cosines, stored, 0.5, top_k) / stored.sum()
+    assert found.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_margin_asks_nothing_of_task_images_or_of_labels_far_enough_above():
@@ -148,7 +150,7 @@ def test_margin_asks_nothing_of_task_images_or_of_labels_far_enough_above():
     cosines[batch.replayed] = -0.5
     cosines[batch.targets.bool() & batch.replayed[:, None]] = 0.1
     cosines.requires_grad_()
-    loss = margin_loss(cosines, batch, 5, 0.5, 2)
+    loss = margin_loss(cosines, stored_labels(batch, 5), 0.5, 2)
     assert loss.item() == 0
     loss.backward()
     assert (cosines.grad == 0).all()
@@ -157,7 +159,7 @@ def test_margin_asks_nothing_of_task_images_or_of_labels_far_enough_above():
 def test_margin_without_memory_images_is_zero():
     cosines, batch = margin_case(0)
     batch = replace(batch, replayed=torch.zeros(7, dtype=torch.bool))
-    assert margin_loss(cosines, batch, 5, 0.5, 2).item() == 0
+    assert margin_loss(cosines, stored_labels(batch, 5), 0.5, 2).item() == 0
 
 
 @pytest.mark.parametrize("sizes", [(4, 3), (4, 3, 1)])

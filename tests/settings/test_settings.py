@@ -17,6 +17,7 @@ CHANGED: dict[str, Any] = {
     "epochs": 5,
     "first_task_factor": 1.5,
     "batch_size": 17,
+    "accumulate": 2,
     "learning_rate": 0.25,
     "optimiser": "sgd",  # nesterov is SGD's: adamw has a test of its own
     "momentum": 0.5,
@@ -60,6 +61,7 @@ def test_the_defaults_are_the_papers_for_cifar() -> None:
         "epochs": 140,
         "first_task_factor": 2.0,
         "batch_size": 128,
+        "accumulate": 1,
         "learning_rate": 1.0,
         "optimiser": "sgd",
         "momentum": 0.9,
@@ -107,14 +109,15 @@ def test_every_setting_survives_a_manifest() -> None:
 def test_a_manifest_without_newer_settings_has_the_papers() -> None:
     newer = ("optimiser", "nesterov", "clip", "schedule", "warm_up", "rate_steps", "rate_factor")
     newer += ("preparation_options", "network_options", "frozen", "features_in", "images")
+    newer += ("accumulate",)
     old = {k: v for k, v in Settings("er").to_dict().items() if k not in newer}
     assert Settings.from_dict(old) == Settings("er")
 
 
 KINDS = {
     "run": "method benchmark order seed tasks",
-    "result": "epochs first_task_factor batch_size learning_rate optimiser momentum nesterov "
-    "weight_decay clip schedule warm_up rate_steps rate_factor "
+    "result": "epochs first_task_factor batch_size accumulate learning_rate optimiser momentum "
+    "nesterov weight_decay clip schedule warm_up rate_steps rate_factor "
     "plateau_patience plateau_factor plateau_threshold network network_options frozen preparation "
     "preparation_options memory_per_class memory_total decision options",
     "arithmetic": "precision fused",
@@ -145,6 +148,7 @@ LIMITS = {
     "epochs": "from 1 to 1,000,000",
     "first_task_factor": "from 0.01 to 1,000",
     "batch_size": "from 1 to 1,000,000",
+    "accumulate": "from 1 to 1,000,000",
     "learning_rate": "from 1e-12 to 1,000,000",
     "momentum": "from 0 to 0.9999",
     "weight_decay": "from 0 to 100",
@@ -336,7 +340,7 @@ def test_an_unknown_precision_is_refused() -> None:
 def test_an_unknown_setting_is_refused_with_the_nearest(wrong: str, nearest: str | None) -> None:
     hint = f"did you mean '{nearest}'\\? " if nearest else ""
     with pytest.raises(
-        UnknownNameError, match=f"unknown setting '{wrong}': {hint}Valid: batch_size"
+        UnknownNameError, match=f"unknown setting '{wrong}': {hint}Valid: accumulate"
     ):
         Settings.from_dict({"method": "er", wrong: 1})
 

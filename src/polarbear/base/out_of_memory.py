@@ -38,7 +38,9 @@ def enough_memory(hint: str) -> Iterator[None]:
 
 def smaller(folder: Path | None = None) -> str:
     """Say how a run needs less; with its folder, how it goes on."""
-    hint = "try a smaller --batch-size or --network, or another --device"
+    parts = "try --accumulate 2, which takes each batch in two parts"
+    other = "a smaller --batch-size or --network, or another --device"
     if folder is None:
-        return hint
-    return f"{hint}, in a new run; `polarbear resume {folder}` goes on where there is enough"
+        return f"{parts}, {other}"
+    again = f"`polarbear resume {folder}` goes on where there is enough"
+    return f"{parts}, with the same command, or in a new run {other}; {again}"

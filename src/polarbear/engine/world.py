@@ -1,7 +1,8 @@
 """The processes that train one run together, each with its share of every step's images.
 
 ``torchrun`` starts them; PyTorch brings them together and carries what they send. A process that
-was started alone is a world of one, in which nothing is sent.
+was started alone is a world of one, in which nothing is sent. A process may take its share in
+parts, one after the other; what a method asks of other processes is of the other parts as well.
 """
 
 import atexit
@@ -33,29 +34,39 @@ class WorldError(PolarbearError):
 class World:
     """The processes of a run: this one has a ``rank`` from 0, there are ``size`` of them.
 
-    In a step, where a method has its share of the images, :meth:`sum` and :meth:`mean` are those
-    over all processes. Elsewhere, as in ``begin_task``, every process has all there is, and both
-    return what they are given; so they do in a world of one.
+    In a step, where a method has its share of the images, or a part of it, :meth:`sum` and
+    :meth:`mean` are those over all of them. Elsewhere, as in ``begin_task``, every process has all
+    there is, and both return what they are given; so they do in a world of one.
 
-    Gradients: the engine takes Σ ``weight`` · loss over the processes for the loss of a step, where
-    ``weight`` is the part of the step's images that a process has. What went through :meth:`sum`
-    passes gradients on to all processes, so that a loss may be made of sums.
+    Gradients: the engine takes Σ ``portion`` · loss for the loss of a step, over all processes and
+    their parts. What went through :meth:`sum` passes gradients on to all of them, so that a loss
+    may be made of sums.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         """Stand outside of any step."""
         self.rank, self.size = rank, size
-        self.in_shares = False
         self.weight = 1 / size
+        self.divided = False
+        self.fraction = 1.0
+        self._asked: Asked | None = None
 
     @property
     def is_first(self) -> bool:
         """Whether this is the process that writes files and speaks."""
         return self.rank == 0
 
+    @property
+    def portion(self) -> float:
+        """The part of a step's images that a method has at hand: 1 where it has all of them.
+
+        A sum over them, divided by it, counts in the loss as a sum over all images does.
+        """
+        return self.weight * self.fraction if self.divided else self.fraction
+
     def sum(self, tensor: Tensor) -> Tensor:
         """Return the sum of all processes' tensors, one of the same shape from each."""
-        if not self.in_shares:
+        if not self._in_shares:
             return tensor
         return cast(Tensor, _Sum.apply(tensor, self))  # type: ignore[no-untyped-call]
 
@@ -64,17 +75,25 @@ class World:
 
         Of means over a process's images it is the mean over all images.
         """
-        return self.sum(tensor * self.weight) if self.in_shares else tensor
+        return self.sum(tensor * self.portion) if self._in_shares else tensor
 
     def means(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the means of several tensors, sent as one; no gradient comes through."""
-        return self.averaged(tensors) if self.in_shares else tuple(tensors)
+        if not self._in_shares:
+            return tuple(tensors)
+        return _apart(self.total(_together(tensors) * self.portion), tensors)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "World":
         """Return itself: a copied network belongs to the same processes."""
         return self
 
-    # What follows is for the engine.
+    # What follows is for the engine. A step is ``divided`` where each process has its share of the
+    # images; ``weight`` is what a process counts for in it, ``fraction`` which part of that is at
+    # work.
+
+    @property
+    def _in_shares(self) -> bool:
+        return self.divided or self._asked is not None
 
     def divides(self, images: int) -> bool:
         """Whether a batch is taken in shares; a very small one is every process's as a whole.
@@ -105,24 +124,35 @@ class World:
         if not self.divides(images):
             yield
             return
-        self.in_shares, self.weight = True, self.weight_of(images)
+        self.divided, self.weight = True, self.weight_of(images)
         try:
             yield
         finally:
-            self.in_shares, self.weight = False, 1 / self.size
+            self.divided, self.weight = False, 1 / self.size
+
+    @contextmanager
+    def part(self, fraction: float, asked: "Asked") -> Iterator[None]:
+        """Let a fraction of this process's images be at work, with what the parts have asked."""
+        asked.begin()
+        self.fraction, self._asked = fraction, asked
+        try:
+            yield
+        finally:
+            self.fraction, self._asked = 1.0, None
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Return the sum of what all have of a step: the parts here, and all processes' shares."""
+        send = self.reduce if self.divided else torch.clone
+        return send(tensor) if self._asked is None else self._asked.total(tensor, send)
 
     def averaged(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the means of tensors over all processes, each counted by its weight."""
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors]) * self.weight
-        with self._together():
-            distributed.all_reduce(flat)
-        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
-        return tuple(part.view(t.shape) for part, t in zip(parts, tensors, strict=True))
+        return _apart(self.reduce(_together(tensors) * self.weight), tensors)
 
     def reduce(self, tensor: Tensor) -> Tensor:
         """Return the sum of all processes' tensors, whatever they have of them."""
         total = tensor.clone(memory_format=torch.contiguous_format)
-        with self._together():
+        with self._reaching():
             distributed.all_reduce(total)
         return total
 
@@ -132,7 +162,7 @@ class World:
         room[: len(tensor)] = tensor
         sent = room.cpu() if _shares_gpus() else room  # gloo gathers from the host alone
         parts = [torch.empty_like(sent) for _ in sizes]
-        with self._together():
+        with self._reaching():
             distributed.all_gather(parts, sent)
         whole = torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
         return whole.to(tensor.device)
@@ -146,12 +176,11 @@ class World:
         for tensor in tensors:
             by_kind.setdefault(tensor.dtype, []).append(tensor)
         for alike in by_kind.values():
-            flat = torch.cat([tensor.reshape(-1) for tensor in alike])
-            with self._together():
+            flat = _together(alike)
+            with self._reaching():
                 distributed.broadcast(flat, src=0)
-            parts = torch.split(flat, [tensor.numel() for tensor in alike])
-            for tensor, part in zip(alike, parts, strict=True):
-                tensor.copy_(part.view(tensor.shape))
+            for tensor, part in zip(alike, _apart(flat, alike), strict=True):
+                tensor.copy_(part)
 
     def collect(self, totals: Mapping[str, Tensor]) -> None:
         """Bring sums, the first number of each total, to the first process; others have 0 then."""
@@ -172,7 +201,7 @@ class World:
                 box = [(find(), None)]
             except PolarbearError as error:
                 failed, box = error, [(None, str(error))]
-        with self._together():
+        with self._reaching():
             distributed.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         found, refused = box[0]
         if refused is not None:
@@ -187,7 +216,7 @@ class World:
         return tuple(bool(count) for count in found.tolist())
 
     @contextmanager
-    def _together(self) -> Iterator[None]:
+    def _reaching(self) -> Iterator[None]:
         """Say in our words that the others cannot be reached any more."""
         try:
             yield
@@ -201,18 +230,68 @@ class World:
 class _Sum(torch.autograd.Function):
     """A sum over all processes, which passes gradients on to all of them.
 
-    A gradient in a process is that of its own loss, so 1 / weight of what it is of the whole.
+    A gradient here is that of an own loss, so 1 / portion of what it is of the whole.
     """
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, world: World) -> Tensor:
-        ctx.world, ctx.weight = world, world.weight
-        return world.reduce(tensor)
+        ctx.world, ctx.portion = world, world.portion
+        return world.total(tensor)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.world.reduce(gradient * ctx.weight) / ctx.weight, None
+        return ctx.world.total(gradient * ctx.portion) / ctx.portion, None
+
+
+class Asked:
+    """The sums that a step's parts ask for, one part after the other.
+
+    Where processes would wait for each other, a part is left (:class:`Later`) and begun again when
+    all have said what they have: its sums are known by then. What is asked before the network is
+    used costs nothing so; what is asked after it, another pass.
+    """
+
+    def __init__(self, parts: int) -> None:
+        """Know nothing yet."""
+        self.parts = parts
+        self.known: list[Tensor] = []
+        self._sum: Tensor
+        self._said = self._place = 0
+
+    def begin(self) -> None:
+        """Let a part ask from the start."""
+        self._place = 0
+
+    def total(self, own: Tensor, send: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the parts' sum, which is sent to other processes too, or leave this part."""
+        place, self._place = self._place, self._place + 1
+        if place == len(self.known):
+            self._sum = self._sum + own.detach() if self.waiting else own.detach().clone()
+            self._said += 1
+            if self._said < self.parts:
+                raise Later
+            self.known.append(send(self._sum))
+            self._said = 0
+        return self.known[place].clone()  # it is the method's own
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a sum is asked for that not all parts have said theirs of."""
+        return self._said > 0
+
+
+class Later(BaseException):  # no method that catches every Exception may keep it
+    """What a part needs is not known before the others have said theirs."""
+
+
+def _together(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def _apart(flat: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    parts = torch.split(flat, [tensor.numel() for tensor in like])
+    return tuple(part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True))
 
 
 @cache

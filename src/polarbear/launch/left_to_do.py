@@ -36,7 +36,7 @@ def prepare_rest(
                 told = f"{folder} was begun by another process meanwhile: try again later"
                 raise InUseError(told) from error
         case "begun":
-            return reopen(folder, stream=stream, root=root, shared=shared)
+            return reopen(*(folder, settings.accumulate), stream=stream, root=root, shared=shared)
         case "finished":
             return None
 
@@ -51,7 +51,10 @@ def _standing(settings: Settings, there: RunFolder) -> Standing:
         return "new"
     if there.own_loop:
         raise RunError(f"{there.path} is of a loop of your own: only that loop can resume it")
-    if others := _differing(there, settings):
+    others = _differing(there, settings)
+    if others == ["accumulate"] and not there.finished:
+        return "begun"  # whoever goes on may have another GPU
+    if others:
         raise RunError(
             f"{there.path} holds a run already, of other settings ({', '.join(others)}): choose "
             "another folder (--out DIR)"

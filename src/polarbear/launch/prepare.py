@@ -131,15 +131,21 @@ def as_written(settings: Settings) -> Settings:
 
 def reopen(
     folder: str | Path,
+    accumulate: int | None = None,
     *,
     stream: Stream | None = None,
     root: str | Path | None = None,
     shared: SharedPixels | None = None,
 ) -> Prepared:
-    """Open an unfinished run folder and make ready what it was run with."""
+    """Open an unfinished run folder and make ready what it was run with.
+
+    Steps may be taken in other parts than before, ``accumulate``, as by other processes.
+    """
     opened = RunFolder(Path(folder))
     manifest = the_world().told(opened.manifest)
-    settings = Settings.from_dict(manifest["settings"])
+    settings = first = Settings.from_dict(manifest["settings"])
+    if accumulate is not None:
+        settings = replace(first, accumulate=accumulate)
     with reading(opened.path / "manifest.json"):
         began = Began(**{f.name: manifest[f.name] for f in fields(Began)})
     with enough_memory(smaller(opened.path)):
@@ -152,9 +158,10 @@ def reopen(
         with threads(began.threads):  # a frozen network works here already
             learner = build_learner(settings, stream, shared)
     refuse_other_weights(learner, manifest)
+    before = {**began.environment, "accumulate": first.accumulate}
     here = {"torch": torch.__version__, "device": _device_name(learner)}
-    for what, found in here.items():
-        if found != (then := began.environment.get(what)):
+    for what, found in {**here, "accumulate": settings.accumulate}.items():
+        if found != (then := before.get(what)):
             log.warning("began with %s %s, goes on with %s: scores may differ", what, then, found)
     return Prepared(opened, stream, learner, began.threads)
 
@@ -223,7 +230,8 @@ def make_learner(
     # Neither sums its batch norm over several processes.
     alone = the_world().size == 1
     model.fused = settings.fused and not settings.compile and alone
-    model.compiled_batch = settings.batch_size if settings.compile and alone else None
+    part = -(-settings.batch_size // settings.accumulate)
+    model.compiled_batch = part if settings.compile and alone else None
     machine.place(model)
     none = ResidentPixels(image[:0], machine.device)
     return Learner(

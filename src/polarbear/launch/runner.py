@@ -149,7 +149,8 @@ def advance(
         return (yield from _advance(prepared, stop, (), None, save_every))
     with prepared.folder.held():
         there = Settings.from_dict(prepared.folder.manifest()["settings"])
-        if plain(there.to_dict()) != plain(prepared.learner.settings.to_dict()):
+        mine = replace(prepared.learner.settings, accumulate=there.accumulate)
+        if plain(there.to_dict()) != plain(mine.to_dict()):
             raise RunError(f"{prepared.folder.path} was taken over by another run meanwhile")
         with enough_memory(smaller(prepared.folder.path)):
             return (yield from _advance(prepared, stop, recorders, on_step, save_every))

@@ -45,26 +45,27 @@ class DERpp(BesideMethod):
 
     def replay_loss(self, reference: Batch) -> Tensor:
         """Return the distance to the logits of one half, and the cross-entropy of the other."""
-        first, last, counted = self._halves(reference)
+        first, last, counted = _halves(reference)
         kept, known = (reference.stored[name][:first] for name in ("logits", "known"))
+        number = self.world.sum(known.sum()).clamp(min=1)
         # Classes that came after an image was stored have no logits to keep.
         now = self.model(reference.images[:first])[:, : kept.shape[1]]
-        number = self.world.sum(known.sum()).clamp(min=1)
-        apart = self.world.sum(((now - kept) ** 2 * known).sum()) / number
+        apart = ((now - kept) ** 2 * known).sum() / number / self.world.portion / reference.weight
         recalled = cross_entropy(self.model(reference.images[-last:]), reference.targets[-last:])
         loss: Tensor = self.options.alpha * apart + self.options.beta * counted * recalled
         return loss
 
-    def _halves(self, reference: Batch) -> tuple[int, int, float]:
-        """Return how many images of each half this process has, and what counts its second mean.
 
-        It may have another share of that half than of all of them.
-        """
-        mine = len(reference.images)
-        if reference.in_all is None:
-            half = max(1, mine // 2)
-            return half, half, 1.0
-        half, rank = reference.in_all // 2, self.world.rank
-        first = self.world.share_sizes(half)[rank]
-        last = mine - self.world.share_sizes(reference.in_all - half)[rank]
-        return first, last, (last / half) / (mine / reference.in_all)
+def _halves(reference: Batch) -> tuple[int, int, float]:
+    """Return how many images of each half are at hand, and what counts the second one's mean.
+
+    There may be another share of that half at hand than of all of them.
+    """
+    mine, in_all = len(reference.images), reference.in_all
+    if in_all is None:
+        half = max(1, mine // 2)
+        return half, half, 1.0
+    half, places = in_all // 2, reference.places
+    first = sum(place < half for place in places)
+    last = sum(place >= in_all - half for place in places)
+    return first, last, (last / half) / (mine / in_all)

@@ -48,22 +48,30 @@ class GEM(AGEM):
 
         def gradient(loss: Tensor) -> Tensor:
             found = torch.autograd.grad(loss, parameters, retain_graph=True, materialize_grads=True)
-            return self.world.mean(flat(found))
+            return flat(found)
 
+        mine = [reference.targets[:, k].amax(dim=1) for k in self.earlier]
+        counts = self.world.sum(torch.stack(mine).sum(dim=1)).clamp(min=1)
         loss = self.loss(batch)
         own, logits = gradient(loss), self.model(reference.images)
-        old = torch.stack([gradient(self.kept(logits, reference, k)) for k in self.earlier])
+        each = zip(self.earlier, mine, counts, strict=True)
+        kept = [gradient(self.kept(logits, reference, *one)) for one in each]
+        own, old = self.world.means([own, torch.stack(kept)])
         found = torch.split(nearest(own, old, self.options.margin), [p.numel() for p in parameters])
         shaped = [part.view_as(one) for part, one in zip(found, parameters, strict=True)]
         add_gradients(parameters, shaped)
         return loss.detach()
 
-    def kept(self, logits: Tensor, memory: Batch, columns: slice) -> Tensor:
-        """Return BCE over an earlier task's classes on its own images among those of memory."""
+    def kept(
+        self, logits: Tensor, memory: Batch, columns: slice, mine: Tensor, count: Tensor
+    ) -> Tensor:
+        """Return BCE over an earlier task's classes on its own images among those of memory.
+
+        ``mine`` (n,) are 1 or 0, not an index, so that shapes stay the same; ``count`` is of all.
+        """
         logits, targets = logits[:, columns], memory.targets[:, columns]
         losses = binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
-        mine = targets.amax(dim=1)  # 1 or 0, not an index: shapes stay the same
-        return self.world.sum((losses * mine).sum()) / self.world.sum(mine.sum()).clamp(min=1)
+        return (losses * mine).sum() / count / self.world.portion
 
 
 def nearest(own: Tensor, old: Tensor, margin: float) -> Tensor:

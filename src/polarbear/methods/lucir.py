@@ -12,7 +12,6 @@ from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce
 from polarbear.engine.nets.heads import CosineHead
 from polarbear.engine.nets.model import Model
-from polarbear.engine.world import World
 
 
 class LUCIR(Method):
@@ -66,7 +65,8 @@ class LUCIR(Method):
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the three terms' sum."""
-        head = cast(CosineHead, self.model.head)
+        head, stored = cast(CosineHead, self.model.head), stored_labels(batch, self.context.old)
+        count = self.world.sum(stored.sum()).clamp(min=1)
         features = self.model.features(batch.images)
         loss = bce(head(features), batch.targets)
         if self.teacher is None:
@@ -78,8 +78,8 @@ class LUCIR(Method):
         if options.margin_moves_sigma:
             # The same numbers, but with a gradient for σ.
             cosines = head.sigma / head.sigma.detach() * cosines
-        limits = (self.context.old, options.margin, options.top_k)
-        crowding = margin_loss(cosines, batch, *limits, self.world)
+        crowding = margin_loss(cosines, stored, options.margin, options.top_k) / count
+        crowding = crowding / self.world.portion  # a sum over images here, of all images' mean
         return loss + self.less_forget_weight * drift + crowding
 
     @property
@@ -99,18 +99,19 @@ def mean_direction(teacher: Model, images: Tensor, at_once: int = 128) -> Tensor
     return normalize(normalize(features).mean(dim=0), dim=0)
 
 
-def margin_loss(
-    cosines: Tensor, batch: Batch, old: int, margin: float, top_k: int, world: World | None = None
-) -> Tensor:
-    """Return the mean of max(0, margin − c_label + c_new) over memory images' labels and top K.
+def stored_labels(batch: Batch, old: int) -> Tensor:
+    """Return 1 for each label of an earlier class that a memory image has, else 0: (n, old)."""
+    return batch.targets[:, :old] * batch.replayed[:, None]
 
-    ``cosines`` (n, seen). A memory image with several stored labels counts once for each. Where
-    the task has fewer than K classes, all of them are taken; without memory images it is 0. The
-    memory images are those of all processes in the ``world``.
+
+def margin_loss(cosines: Tensor, stored: Tensor, margin: float, top_k: int) -> Tensor:
+    """Return the sum of max(0, margin − c_label + c_new), mean over top K, over ``stored`` labels.
+
+    ``cosines`` (n, seen), ``stored`` (n, old). A memory image with several stored labels counts
+    once for each. Where the task has fewer than K classes, all of them are taken.
     """
+    old = stored.shape[1]
     top = cosines[:, old:].topk(min(top_k, cosines.shape[1] - old), dim=1).values
     short = relu(margin - cosines[:, :old, None] + top[:, None, :]).mean(dim=2)
     # Weights of 0 and 1 instead of indexing keep every shape the same from step to step.
-    counts = batch.targets[:, :old] * batch.replayed[:, None]
-    world = world or World()
-    return world.sum((short * counts).sum()) / world.sum(counts.sum()).clamp(min=1)
+    return (short * stored).sum()

@@ -55,6 +55,9 @@ class Settings:
     """Task 0 trains this many times as long."""
     batch_size: int = field(default=128, metadata=decides("result", 1, 1_000_000))
     """Images per step; the last, partial batch of an epoch is kept."""
+    accumulate: int = field(default=1, metadata=decides("result", 1, 1_000_000))
+    """Take each step's images in this many parts, one after the other: a large batch on a small
+    GPU. Gradients are those of the batch, but batch norm sees one part at a time."""
     learning_rate: float = field(default=1.0, metadata=decides("result", 1e-12, 1_000_000))
     """Highest rate of a task; each begins anew. AdamW needs a far lower one than SGD."""
     optimiser: Optimiser = field(default="sgd", metadata=decides("result"))
@@ -167,6 +170,11 @@ class Settings:
             raise PolarbearError(
                 "nesterov looks ahead along a momentum, and momentum is 0: leave nesterov out, or "
                 "give momentum a number such as 0.9"
+            )
+        if self.accumulate > max(1, self.batch_size // 2):
+            raise PolarbearError(
+                f"accumulate must be at most {max(1, self.batch_size // 2)}, so that each part of "
+                f"a batch of {self.batch_size} has two images, not {self.accumulate}"
             )
         if self.warm_up and self.schedule == "onecycle":
             raise PolarbearError("the schedule onecycle has a rise of its own: leave warm_up out")

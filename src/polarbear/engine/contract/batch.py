@@ -26,11 +26,10 @@ class Batch:
 
     ``other_views`` are the same images, varied anew: none unless ``Method.views`` asks for them.
 
-    ``weight`` matters where several processes train a run (:class:`.World`) and memory images come
-    beside a step: a mean over them times their weight counts them as one process would. It is 1
-    but where a process has another share of them than of the step's own images. ``in_all`` counts
-    such memory images of all processes, None where each of them has the same: this one, of rank r
-    among s, has those at r, r + s, r + 2 s, ….
+    ``weight`` matters where a step is taken in shares (:class:`.World`) and memory images come
+    beside it: a mean over them times their weight counts them as in a whole step. It is 1 but where
+    a share of them is another than of the step's own images. ``in_all`` counts such memory images
+    of all shares, those here being at ``places`` among them; None where all of them are here.
     """
 
     images: Tensor
@@ -41,6 +40,7 @@ class Batch:
     other_views: tuple[Tensor, ...] = ()
     weight: float = 1.0
     in_all: int | None = None
+    places: range = range(0)
 
     @property
     def views(self) -> tuple[Tensor, ...]:

@@ -207,8 +207,9 @@ class Method(nn.Module):
             self.logged[name] = torch.zeros(2, dtype=torch.float64, device=self.context.step.device)
         total = self.logged[name]
         own = value.detach() if isinstance(value, Tensor) else value
-        total[0] += own if self.world.size == 1 else own * self.world.weight
-        total[1] += 1
+        counts = self.world.weight * self.world.fraction
+        total[0] += own if counts == 1 else own * counts
+        total[1] += self.world.fraction
 
     def take_logged(self) -> dict[str, float]:
         """Return the mean of each logged number, for the engine, and begin anew."""

@@ -20,7 +20,7 @@ from polarbear.engine.world import World
 
 def summed_batch_norm(world: World) -> AbstractContextManager[object]:
     """Return the context in which batch norm counts the images of all processes of a step."""
-    return _Summing(world) if world.in_shares else nullcontext()
+    return _Summing(world) if world.divided else nullcontext()
 
 
 class _Summing(TorchFunctionMode):
@@ -94,7 +94,7 @@ class _Normalised(torch.autograd.Function):
         scale = (spread + eps).rsqrt().to(exact.dtype).view(shape)
         out = (exact - far.to(exact.dtype).view(shape)) * scale
         ctx.save_for_backward(out, scale, everywhere)
-        ctx.world, ctx.weight, ctx.over, ctx.shape = world, world.weight, over, shape
+        ctx.world, ctx.portion, ctx.over, ctx.shape = world, world.portion, over, shape
         ctx.mark_non_differentiable(far, spread, everywhere)
         return out, far, spread, everywhere
 
@@ -103,7 +103,7 @@ class _Normalised(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor, None, None]:
         out, scale, everywhere = ctx.saved_tensors
         own = torch.stack([gradient.sum(ctx.over), (gradient * out).sum(ctx.over)])
-        # As in World.sum: a gradient here is 1 / weight of what it is of all processes' loss.
-        sums = ctx.world.reduce(own * ctx.weight) / (ctx.weight * everywhere.to(own.dtype))
+        # As in World.sum: a gradient here is 1 / portion of what it is of all processes' loss.
+        sums = ctx.world.reduce(own * ctx.portion) / (ctx.portion * everywhere.to(own.dtype))
         mean, along = (one.view(ctx.shape) for one in sums)
         return (gradient - mean - out * along) * scale, None, None

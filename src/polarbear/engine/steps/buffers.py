@@ -79,9 +79,9 @@ class TrainingSetBuffers:
             pixels = self.feed.arrived[:images]
         else:
             pixels = cast(ResidentPixels, resident(learner.train_pixels)).at(self.rows[chosen])
-        compiled = images == learner.model.compiled_batch
+        compiled = learner.model.compiled_batch and images == learner.settings.batch_size
         jitters = [jitter[at] for jitter in self.jitters]
-        first, others = augment_views(pixels, jitters, learner.transform, compiled=compiled)
+        first, others = augment_views(pixels, jitters, learner.transform, compiled=bool(compiled))
         return Batch(
             first,
             self.targets[chosen].float(),

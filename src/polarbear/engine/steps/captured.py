@@ -7,8 +7,9 @@ the device; a cursor there moves on by itself, so that an epoch needs no word fr
 """
 
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -33,9 +34,10 @@ from polarbear.engine.steps.capturing import (
     places,
     searching_for_kernels,
 )
-from polarbear.engine.task.epoch_plan import EpochPlan
+from polarbear.engine.steps.parts import backward_in_parts
+from polarbear.engine.task.epoch_plan import EpochPlan, number_of_parts
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.optimiser import clip_and_step, drop_gradients, fill_state
+from polarbear.engine.task.optimiser import clip_and_step, fill_state
 from polarbear.engine.task.reservoir import Reservoir
 from polarbear.score.decide import RawScores
 
@@ -251,14 +253,16 @@ class CapturedSteps:
         """Take a step of some images and, where they are fewer than usual, some ``beside``."""
         learner = self.learner
         learner.model.train(not self.phase.evaluation)
-        drop_gradients(learner.method)
         batch = self.training_set.batch(self.step, images, learner)
-        reference = None
+        reference, sizes = None, [images]
         if self.beside is not None and beside != 0:
-            reference = self.beside.batch(self.step, beside or self.beside.size, learner)
+            sizes.append(beside or self.beside.size)
+            reference = self.beside.batch(self.step, sizes[1], learner)
         found = {} if self.landing is None else learner.store_at_step(batch)
-        with learner.machine.autocast():
-            loss = self.phase.backward(learner.method.backward, batch, reference)
+        backward = partial(self.phase.backward, learner.method.backward)
+        parts = number_of_parts(learner.settings.accumulate, *sizes)
+        given = (learner, backward, batch, reference, parts)
+        loss = backward_in_parts(*given, lambda part: nullcontext())  # what draws is not captured
         if self.rates is not None:
             rate = self.rates.take(self.step)
             for group in self.optimiser.param_groups:

@@ -1,6 +1,7 @@
 """A task's steps one by one, each launched by the host: on any device, with any method."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,9 +15,10 @@ from polarbear.engine.contract.phase import Phase
 from polarbear.engine.generator import generator_for
 from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.nets.summed_batch_norm import summed_batch_norm
+from polarbear.engine.steps.parts import backward_in_parts
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.optimiser import average_gradients, clip_and_step, drop_gradients
+from polarbear.engine.task.optimiser import average_gradients, clip_and_step
 from polarbear.score.decide import RawScores
 
 
@@ -41,33 +43,35 @@ class EagerSteps:
             self.learner.method.context.step.fill_(step)
             seed = generator_for(self.learner.settings.seed, "dropout", *plan.place, step)
             number = int(seed.integers(2**63)) + world.rank  # each draws for images of its own
+            given = (batch, reference, number, plan.parts(step))
             with world.step(plan.drawn.images(step)), summed_batch_norm(world):
                 if plan.slots is None:
-                    self._losses.append(self._step(batch, reference, number))
+                    self._losses.append(self._step(*given))
                 else:
-                    landing = plan.landing(step)
-                    self._losses.append(self._step_and_put(batch, reference, number, landing))
+                    self._losses.append(self._step_and_put(*given, plan.landing(step)))
             yield step + 1
 
     def _step_and_put(
-        self, batch: Batch, reference: Batch | None, seed: int, landing: Tensor
+        self, batch: Batch, reference: Batch | None, seed: int, parts: int, landing: Tensor
     ) -> Tensor:
         """Take a step and put its images into the reservoir, with what was to store before it."""
         learner = self.learner
         learner.model.train()
         with learner.machine.seeded(seed):
             found = learner.store_at_step(batch)
-        loss = self._step(batch, reference, seed)
+        loss = self._step(batch, reference, seed, parts)
         learner.put(landing, batch, found)
         return loss
 
-    def _step(self, batch: Batch, reference: Batch | None, seed: int) -> Tensor:
+    def _step(self, batch: Batch, reference: Batch | None, seed: int, parts: int) -> Tensor:
         machine, method, world = self.learner.machine, self.learner.method, self.learner.world
         self.learner.model.train(not self.phase.evaluation)
-        drop_gradients(method)
         before = _own_state(method) if world.size > 1 else {}
-        with machine.seeded(seed), machine.autocast():
-            loss = self.phase.backward(method.backward, batch, reference)
+        backward = partial(self.phase.backward, method.backward)
+        loss = backward_in_parts(
+            *(self.learner, backward, batch, reference, parts),
+            lambda part: machine.seeded(seed + part * world.size),
+        )
         if world.size > 1:
             moved = [t for t, known in _own_state(method).items() if before.get(t) != known]
             loss = average_gradients(self.optimiser, moved, loss, world)

@@ -106,6 +106,19 @@ class EpochPlan:
             return int(self.slots.counts.sum())
         return 0 if self.beside is None else len(self.beside.order)
 
+    def parts(self, step: int) -> int:
+        """Return in how many parts each process takes its share of a step: as many in all.
+
+        A part has two images at least, as one has no variance, and two of memory beside them.
+        """
+        processes, sizes = self.learner.world.size, [self.drawn.images(step)]
+        if self.slots is not None:
+            sizes.append(int(self.slots.counts[step]))
+        elif self.beside is not None:
+            sizes.append(self.beside.size)
+        least = [size // processes if self._shares(size, step) else size for size in sizes if size]
+        return number_of_parts(self.learner.settings.accumulate, *least)
+
     def batches(self, first: int = 0) -> Iterator[tuple[Batch, Batch | None]]:
         """Yields each step's batch, and its batch of memory images, from step ``first`` on."""
         learner, drawn, steps = self.learner, self.drawn, range(first, self.steps)
@@ -118,9 +131,11 @@ class EpochPlan:
 
     def _share(self, images: int, step: int) -> Share:
         """Return what this process takes of some images of a step."""
+        return self.learner.world.share if self._shares(images, step) else slice
+
+    def _shares(self, images: int, step: int) -> bool:
         world = self.learner.world
-        shared = world.divides(self.drawn.images(step)) and world.divides(images)
-        return world.share if shared else slice
+        return world.divides(self.drawn.images(step)) and world.divides(images)
 
     def _weight(self, beside: int, step: int) -> float:
         """Return what a mean over memory images beside a step must be multiplied by."""
@@ -158,8 +173,20 @@ class EpochPlan:
             batch = self.beside.batch(step, share, next(pixels), self.learner)
         else:
             return None
-        in_all = None if self._share(count, step) is slice else count
-        return batch and replace(batch, weight=self._weight(count, step), in_all=in_all)
+        batch = batch and replace(batch, weight=self._weight(count, step))
+        if batch is None or not self._shares(count, step):
+            return batch
+        world = self.learner.world
+        return replace(batch, in_all=count, places=range(world.rank, count, world.size))
+
+
+def number_of_parts(wanted: int, *images: int) -> int:
+    """Return in how many parts batches of ``images`` are taken: with two images in each, at least.
+
+    >>> number_of_parts(4, 128), number_of_parts(4, 128, 6), number_of_parts(4, 1)
+    (4, 3, 1)
+    """
+    return max(1, min(wanted, *(count // 2 for count in images)))
 
 
 def _from_slots(plan: SlotPlan, step: int, share: Share, learner: Learner) -> Batch | None:

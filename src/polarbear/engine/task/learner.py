@@ -175,7 +175,7 @@ class Learner:
         """Let a step's images land in the reservoir, with what the method stores with them."""
         if self.reservoir is None:
             return
-        if self.world.in_shares:  # every process has the whole reservoir
+        if self.world.divided:  # every process has the whole reservoir
             sizes = self.world.share_sizes(len(landing))
             rows, targets = (self.world.gather(t, sizes) for t in (batch.rows, batch.targets))
             batch = replace(batch, rows=rows, targets=targets)
