@@ -55,6 +55,25 @@ def test_the_tables_of_kin_are_those_of_the_files() -> None:
     assert orders["over all tasks"] == [f"{mean(run['r']):.3f}" for run in found]
 
 
+def test_the_table_of_kins_parts_is_that_of_the_files() -> None:
+    rows = re.findall(
+        r"^\| `(kin-[\w-]+)`.*?\|([ ,\d–]+)\|(.*)\|$", PAGES["docs/methods/kin.md"], re.M
+    )
+    whole = {run["order"]: run["r"] for run in runs("kin")}
+    for name, orders, said in rows:
+        parts = runs(f"../ablations/iirc-cifar/{name}")
+        assert orders.strip() == {2: "0, 1", 3: "0–2"}[len(parts)]
+        last = [run["r"][21] for run in parts]
+        over = [mean(run["r"]) for run in parts]
+        less = [run["r"][21] - whole[run["order"]][21] for run in parts]
+        less_over = [mean(run["r"]) - mean(whole[run["order"]]) for run in parts]
+        found = [77 * mean(run["scores"][one][21] or 0 for run in parts) for one in FOUND]
+        due = [f"{mean(last):.3f}", f"{mean(less):+.3f}", f"{mean(over):.3f}"]
+        due += [f"{mean(less_over):+.3f}", *(f"{number:.1f}" for number in found)]
+        assert [cell.replace("−", "-") for cell in cells(said)] == due, name
+    assert len(rows) == 7
+
+
 def test_what_is_said_of_kin_in_words_is_so() -> None:
     found = runs("kin")
     last, over = [run["r"][21] for run in found], [mean(run["r"]) for run in found]

@@ -163,7 +163,8 @@ def test_kept_results_are_whole() -> None:
     assert files
     for file in files:
         kept = json.loads(file.read_text())
-        assert result_path(RESULTS, kept) == file
+        root, ablation = file.parents[2], {"method": file.parent.name}
+        assert result_path(root, kept | (ablation if root != RESULTS else {})) == file
         top1 = kept["r_top1"] if "r_top1" in kept else kept["r_by_rule"]["top1"]
         assert len(kept["r"]) == len(kept["r_valid"]) == len(top1) == 22
         assert all(0 <= r <= 1 for r in kept["r"])

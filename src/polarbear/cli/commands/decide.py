@@ -1,6 +1,7 @@
 """``polarbear decide``: kept raw scores scored by other decision rules."""
 
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,8 +45,22 @@ def decide(
         who = (group.title, str(group.count), spans(group.orders), spans(group.seeds))
         table.add_row(*who, *(_cell(found.of(group, rule)) for rule in RULES))
     print_table(screen, table)
-    for path, why in found.left_out.items():
-        screen.print(f"left out: {path}: {why}", style="dim", soft_wrap=True)
+    for line in _left_out(found.left_out):
+        screen.print(f"left out: {line}", style="dim", soft_wrap=True)
+
+
+def _left_out(reasons: Mapping[Path, str]) -> Iterator[str]:
+    """Return a line per reason: its first run by name, the others by their number.
+
+    >>> list(_left_out({Path("a"): "no scores", Path("b"): "damaged", Path("c"): "no scores"}))
+    ['a and 1 more: no scores', 'b: damaged']
+    """
+    by_reason: dict[str, list[Path]] = {}
+    for path, why in reasons.items():
+        by_reason.setdefault(why, []).append(path)
+    for why, paths in by_reason.items():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        yield f"{paths[0]}{more}: {why}"
 
 
 def _numbers(found: Decided, group: Group) -> dict[str, dict[str, Any] | None]:
