@@ -7,12 +7,13 @@ from typing import Annotated
 from rich.table import Table
 from rich.text import Text
 
-from polarbear.base.errors import DataError, PartialDataError, counted
+from polarbear.base.errors import DataError, PartialDataError, PolarbearError, counted
 from polarbear.base.names import printable
 from polarbear.benchmark.checks import check_rows
 from polarbear.benchmark.counts import ClassSize, Statistics, schedule_statistics, stream_statistics
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console, count, plain_table, print_json, print_table
+from polarbear.cli.shared.cost import show_cost
 from polarbear.cli.shared.options import Json, Partial, Root, flag
 from polarbear.named.registry import PARTIAL, Benchmark, find, load, nominal_stream, partial_name
 
@@ -26,10 +27,26 @@ def describe(
     order: Annotated[int, flag("Which of its class orders.")] = 0,
     root: Root = None,
     partial: Partial = False,
+    cost: Annotated[
+        bool, flag("Tell what runs of it cost instead; measures this machine for a minute or less.")
+    ] = False,
+    methods: Annotated[
+        str | None,
+        flag("With --cost: methods by name, such as er,lucir.", "LIST", default="the paper's"),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Tell a benchmark's tasks, classes and counts; without its data, the official counts."""
+    """Tell a benchmark's tasks, classes and counts; without its data, the official counts.
+
+    With --cost, what a run of each method costs with the preset paper: images passed, hours on this
+    machine, bytes.
+    """
     benchmark = find(partial_name(name) if partial else name)
+    if cost:
+        show_cost(benchmark, order, root, methods, json=json)
+        return
+    if methods is not None:
+        raise PolarbearError("--methods is for what runs cost: add --cost")
     statistics, note = count_benchmark(benchmark, order, root)
     if json:
         about = {"benchmark": benchmark.name, "version": benchmark.version, "note": note}

@@ -1,0 +1,137 @@
+"""What ``polarbear describe NAME --cost`` prints: the bill of a benchmark's runs."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from polarbear.base.errors import DataError, PartialDataError
+from polarbear.benchmark.stream import Stream
+from polarbear.cli.shared.console import (
+    console,
+    count,
+    error_console,
+    plain_table,
+    print_json,
+    print_table,
+)
+from polarbear.cli.shared.training import engine
+from polarbear.methods.catalogue import METHODS, title
+from polarbear.named.registry import Benchmark, load
+from polarbear.report.read.paper import paper_results
+
+if TYPE_CHECKING:
+    from polarbear.launch.bill import Cost, Rate
+
+SECONDS = 20.0
+#: Bytes of an image of ImageNet in a packed file set, its short side 256.
+PACKED = 26_000
+NOTES = (
+    "An image pass is an image forward and backward in a step, as often as it is there: counted "
+    "from tasks, epochs and memory. Looked at: forward alone, in validation and test and by a "
+    "teacher. Not counted: a method's own phases (BiC) and computations (Kin, GEM), and networks "
+    "it keeps for good."
+)
+
+
+def show_cost(
+    benchmark: Benchmark, order: int, root: Path | None, methods: str | None, *, json: bool
+) -> None:
+    """Print what runs of a benchmark cost."""
+    engine()
+    from polarbear.launch.bill import cost_of, image_shape, measure_rate, stream_to_count
+
+    stream, exact = stream_to_count(benchmark.id, order, _data(benchmark, order, root))
+    shape = image_shape(benchmark.id, stream)
+    image = math.prod(shape)
+    names = _methods(benchmark) if methods is None else [n.strip() for n in methods.split(",")]
+    costs = [cost_of(name, benchmark.id, stream, image) for name in names]
+    if not json:
+        error_console().print(f"measuring about {SECONDS:.0f} seconds of steps …")
+    rate = measure_rate(benchmark.id, shape, SECONDS)
+    images = len(stream.train_leaf) + len(stream.test_leaf)
+    if json:
+        runs = [asdict(cost) | {"hours": cost.hours(rate)} for cost in costs]
+        about = {"benchmark": benchmark.id, "order": order, "exact": exact}
+        pixels = {"images": images, "image_bytes": image}
+        print_json({**about, **pixels, "rate": asdict(rate), "runs": runs})
+        return
+    screen = console()
+    screen.print(f"{benchmark.id}, order {order}: one run of each method, preset paper\n")
+    print_table(screen, _table(costs, rate, exact))
+    for line in _lines(benchmark, rate, images, image, exact=exact):
+        screen.print(f"\n{line}", soft_wrap=True)
+
+
+def _data(benchmark: Benchmark, order: int, root: Path | None) -> Stream | None:
+    """Return the benchmark's stream if its data are there."""
+    try:
+        return load(benchmark.id, order, root)
+    except PartialDataError:
+        raise
+    except DataError:
+        return None
+
+
+def _methods(benchmark: Benchmark) -> list[str]:
+    """Return the methods in the paper's table of a benchmark; of one without, all that are ours."""
+    return [*paper_results(benchmark.id)] or [*METHODS]
+
+
+def _table(costs: "Sequence[Cost]", rate: "Rate", exact: bool) -> Table:
+    about = "" if exact else "about "
+    table = plain_table(
+        *("method", f"{about}image passes", "looked at", "time here", "stored images"),
+        *("their size", "checkpoints"),
+    )
+    for cost in costs:
+        seen = (cost.passes, cost.looks)
+        table.add_row(
+            title(cost.method),
+            *(count(number if exact else round(number, -5)) for number in seen),
+            _time(cost.hours(rate)),
+            count(cost.stored),
+            *(_size(number) for number in (cost.kept, cost.checkpoints)),
+        )
+    return table
+
+
+def _time(hours: float) -> str:
+    """Return a time in the unit that suits it.
+
+    >>> _time(30.25), _time(0.5)
+    ('30.2 h', '30.0 min')
+    """
+    return f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
+
+
+def _size(number: float) -> str:
+    """Return bytes in the unit that suits them.
+
+    >>> _size(222_600_000_000), _size(2_211_840)
+    ('222.6 GB', '2.2 MB')
+    """
+    return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:.1f} MB"
+
+
+def _lines(
+    benchmark: Benchmark, rate: "Rate", images: int, image: int, *, exact: bool
+) -> Iterator[str]:
+    where = f"{rate.device}, {rate.precision}, {rate.network}, batches of {rate.batch_size}"
+    peak = "" if rate.peak is None else f"; {_size(rate.peak)} of GPU memory"
+    yield (
+        f"Measured here over {rate.steps} steps on made-up pixels ({where}): {rate.trained:,.1f} "
+        f"images/s trained, {rate.looked:,.1f} looked at{peak}. Hours are one run's, alone and "
+        "without reading files; other orders cost as much again."
+    )
+    if not exact:
+        yield (
+            "The data are not here: every class is taken to have the mean number of images. With "
+            "them (--root DIR), passes are exact."
+        )
+    packed = f", packed about {_size(images * PACKED)}" * (image > PACKED)
+    yield f"{count(images)} images are {_size(images * image)} as pixels{packed}."
+    yield NOTES
