@@ -13,11 +13,12 @@ from polarbear.engine.contract.method import Method
 from polarbear.engine.nets.heads import LinearHead
 from polarbear.engine.nets.model import Model
 from polarbear.methods.agem import AGEM
+from polarbear.methods.births import looked_at
 from polarbear.methods.er import ER
 from polarbear.methods.er_infinite import ERInfinite
 from polarbear.methods.icarl_cnn import ICarlCNN
 from polarbear.methods.incremental_joint import IncrementalJoint
-from polarbear.methods.kin import Kin, looked_at
+from polarbear.methods.kin import Kin
 from polarbear.named.registry import find
 
 AUTHORS_SEED = 100

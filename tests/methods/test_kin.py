@@ -18,14 +18,10 @@ from engine_run import (
     trainer_for,
 )
 from polarbear.launch.runner import run
-from polarbear.methods.kin import (
-    Kin,
-    closure,
-    expected_gains,
-    log_shares,
-    softmax_with_holes,
-)
-from polarbear.methods.softmax import soft_cross_entropy
+from polarbear.methods.kin import Kin
+from polarbear.methods.kin_scores import log_shares
+from polarbear.methods.softmax import soft_cross_entropy, softmax_with_holes
+from polarbear.methods.tree import closure, expected_gains
 from polarbear.runs.folder import RunFolder
 from polarbear.score.metrics import pw_jaccard
 from tiny_learner import at_task, batch_for

@@ -4,6 +4,8 @@ import re
 import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import EntryPoint
+from inspect import getmodule, getsource
+from statistics import median
 from typing import Literal
 
 import pytest
@@ -51,6 +53,13 @@ def test_the_methods_are_there():
         "joint",
         "incremental-joint",
     ]
+
+
+def test_files_of_methods_are_short():
+    """What several methods need, or what is a subject of its own, has a file of its own."""
+    lengths = [len(getsource(getmodule(resolve(name))).splitlines()) for name in METHODS]
+    assert max(lengths) <= 150
+    assert median(lengths) <= 60
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce
+from polarbear.methods.births import looked_at
 from polarbear.methods.icarl_cnn import ICarlCNN, distilled_targets
-from polarbear.methods.kin import closure, looked_at
+from polarbear.methods.tree import closure
 from polarbear.score.metrics import pw_jaccard
 
 

@@ -1,20 +1,20 @@
 """Kin: labels that contradict nothing, and classes asked of the networks that knew them best."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, frozen_copy
 from polarbear.engine.nets.heads import CosineHead
 from polarbear.engine.nets.model import Model
-from polarbear.methods.softmax import NEVER, soft_cross_entropy
-
-AT_ONCE = 2048  # images a frozen network looks at in one pass
+from polarbear.methods.births import births, mean_probabilities
+from polarbear.methods.kin_options import KinOptions
+from polarbear.methods.kin_scores import kin_scores
+from polarbear.methods.softmax import soft_cross_entropy, softmax_with_holes
+from polarbear.methods.tree import closure, expected_gains
 
 
 class Kin(Method):
@@ -49,40 +49,8 @@ class Kin(Method):
     selection = "herding"
     wants_teacher = True
 
-    @dataclass(frozen=True)
-    class Options(Method.Options):
-        """Settings of Kin."""
-
-        first_sigma: float = field(default=16.0, metadata={"at_least": 0})
-        """Scale of the cosine head at the start."""
-        balance: bool = True
-        """Raise the logits in the loss by the log of the classes' numbers of images."""
-        distillation: float = field(default=2.0, metadata={"at_least": 0})
-        """Weight of the distillation."""
-        temperature: float = field(default=2.0, metadata={"at_least": 1e-3})
-        """Temperature T of the distillation."""
-        holes: bool = True
-        """Leave what lies below a label out of the loss; without, it is negative."""
-        parents: bool = True
-        """Look for parents; without, every class stands alone."""
-        first_threshold: float = field(default=0.55, metadata={"at_least": 0})
-        """Mean probability from which on a class of the first task is a parent."""
-        threshold: float = field(default=0.5, metadata={"at_least": 0})
-        """The same for the classes of later tasks."""
-        mirror: bool = True
-        """Predict by an image and its mirror image."""
-        witnesses: bool = True
-        """Ask the networks of birth at the test too, not the newest network alone."""
-        caution: float = field(default=2.0, metadata={"at_least": 1e-3})
-        """Temperature of the probabilities by which it is decided what to predict."""
-        evidence: float = field(default=1.0, metadata={"at_least": 0})
-        """How much it tells against an unknown child that known ones lie above their parent."""
-        even: float = 1.5
-        """How far above it they lie where that tells nothing."""
-        unknown_children: bool = True
-        """Reckon with children that have not come yet; without, a parent is never all."""
-
-    options: Options
+    Options = KinOptions
+    options: KinOptions
     parents: Tensor
     upwards: Tensor
     below: Tensor
@@ -126,24 +94,14 @@ class Kin(Method):
         Means over all images of each new class; a class without images gets 0.
         """
         images = [context.class_images(column) for column in range(context.old, context.seen)]
-        sizes = [len(part) for part in images]
-        means = []
-        for network, own in self.births():
-            if own.start < context.old:
-                found = looked_at(network, torch.cat(images)).softmax(dim=1)[:, own]
-                means.append(torch.stack([part.mean(dim=0) for part in torch.split(found, sizes)]))
-        return torch.cat(means, dim=1).nan_to_num(0.0)
+        known = [(network, own) for network, own in self.births() if own.start < context.old]
+        return mean_probabilities(known, images)
 
     def births(self) -> Iterator[tuple[Model, slice]]:
-        """Yields the network of each task's end and the columns that came with the task."""
-        begin = 0
-        for task in range(self.context.task + 1):
-            # Until the task ends, its classes have the newest network alone.
-            network = self.networks.get(f"birth-{task}", self.model)
-            end = cast(CosineHead, network.head).seen
-            if end > begin:
-                yield network, slice(begin, end)
-            begin = end
+        """Return the network of each task's end and the columns that came with the task."""
+        tasks = range(self.context.task + 1)
+        # Until the task ends, its classes have the newest network alone.
+        return births(self.networks.get(f"birth-{task}", self.model) for task in tasks)
 
     def end_task(self) -> None:
         """Keep the network as it is at the birth of the task's classes."""
@@ -165,24 +123,10 @@ class Kin(Method):
 
     def scores(self, images: Tensor) -> Tensor:
         """Return the scores of what an image may be, a parent's being its unknown child: (n, c)."""
-        options, kin = self.options, self.upwards + self.below > 0
-        is_parent, own = self.below.sum(dim=1) > 0, torch.arange(len(kin), device=kin.device)
-        root = torch.where(self.parents >= 0, self.parents, own)
-        newest = self.logits(self.model, images)
-        sure, above = log_shares(newest, kin), newest - newest[:, root]
-        if options.witnesses:
-            then = [(self.logits(network, images), own) for network, own in self.births()]
-            shares = [log_shares(z, kin[: own.stop, : own.stop])[:, own] for z, own in then]
-            sure = sure + torch.cat(shares, dim=1)
-            above = above + torch.cat([z[:, own] - z[:, root[own]] for z, own in then], dim=1)
-            above = above / 2
-        found = sure + sure[:, root]
-        if not options.unknown_children:
-            return found.masked_fill(is_parent, NEVER) / options.caution
-        known = in_full(above.exp(), self.below.T).clamp(min=1e-9).log()
-        number = self.below.sum(dim=1).clamp(min=1).log()
-        less = options.evidence * (known - options.even) + number
-        return found / options.caution - torch.where(is_parent, less, 0.0)
+        asked = self.births() if self.options.witnesses else ()
+        then = [(self.logits(network, images), own) for network, own in asked]
+        newest, tree = self.logits(self.model, images), (self.parents, self.upwards, self.below)
+        return kin_scores(newest, then, *tree, self.options)
 
     def validation_scores(self, images: Tensor) -> Tensor:
         """Return the newest network's logits: to ask all networks after every epoch is too dear."""
@@ -204,61 +148,3 @@ class Kin(Method):
     def inferred_parents(self) -> Tensor:
         """Return the parents that were found: (c,)."""
         return self.parents
-
-
-def softmax_with_holes(logits: Tensor, positive: Tensor, unknown: Tensor) -> Tensor:
-    """Return the mean over images of −log(e^p / (e^p + Σ e^n)), itself a mean over positives p.
-
-    All are (n, c); what is neither ``positive`` nor ``unknown`` (over 0) is negative, n.
-    """
-    is_positive = positive > 0
-    against = logits.masked_fill(is_positive | (unknown > 0), NEVER).logsumexp(dim=1, keepdim=True)
-    losses = softplus(against - logits) * is_positive
-    return (losses.sum(dim=1) / is_positive.sum(dim=1).clamp(min=1)).mean()
-
-
-def log_shares(logits: Tensor, kin: Tensor) -> Tensor:
-    """Return log(e^s / (e^s + Σ e^n)) of each class, n being all that is no kin of it: (n, c).
-
-    ``kin`` (c, c) has every class itself, its ancestors and what lies below it.
-    """
-    power = (logits - logits.amax(dim=1, keepdim=True)).exp().clamp(min=1e-30)
-    return -torch.log1p(in_full(power, (~kin.T).float()) / power)
-
-
-def in_full(left: Tensor, right: Tensor) -> Tensor:
-    """Return a matrix product in fp32: sums of powers bear no bf16, to which autocast rounds."""
-    with torch.autocast(left.device.type, enabled=False):
-        return left @ right
-
-
-def closure(parents: Tensor) -> Tensor:
-    """Return, for each class, 1 for itself and its ancestors: (c, c). No parent is −1.
-
-    >>> closure(torch.tensor([-1, 0, -1])).tolist()
-    [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
-    """
-    found = torch.eye(len(parents), device=parents.device)
-    for column, parent in enumerate(parents.tolist()):  # parents come before their children
-        if parent >= 0:
-            found[column] += found[parent]
-    return found
-
-
-def expected_gains(upwards: Tensor) -> Tensor:
-    """Return the pw-JS of predicting one class and its ancestors where another's are true: (c, c).
-
-    Rows are what is true, columns what is predicted.
-
-    >>> expected_gains(closure(torch.tensor([-1, 0]))).tolist()
-    [[1.0, 0.25], [0.5, 1.0]]
-    """
-    both = (upwards[:, None, :] * upwards).sum(dim=2)
-    size = upwards.sum(dim=1)
-    return both / (size[:, None] + size - both) * both / size
-
-
-@torch.no_grad()
-def looked_at(network: Model, images: Tensor) -> Tensor:
-    """Return a frozen network's logits on images, however many: (n, classes it knew)."""
-    return torch.cat([network(part).float() for part in torch.split(images, AT_ONCE)])

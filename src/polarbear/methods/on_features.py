@@ -11,7 +11,7 @@ from polarbear.engine.contract.batch import Batch, TaskContext, Which
 from polarbear.engine.contract.method import Method, bce
 from polarbear.engine.nets.heads import LinearHead
 from polarbear.engine.nets.model import Model
-from polarbear.methods.kin import closure
+from polarbear.methods.tree import closure
 
 
 class OnFeatures(Method):

@@ -88,6 +88,17 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor, temperature: float) -> T
     return -(wanted * torch.log_softmax(logits / temperature, dim=1)).sum(dim=1).mean()
 
 
+def softmax_with_holes(logits: Tensor, positive: Tensor, unknown: Tensor) -> Tensor:
+    """Return the mean over images of −log(e^p / (e^p + Σ e^n)), itself a mean over positives p.
+
+    All are (n, c); what is neither ``positive`` nor ``unknown`` (over 0) is negative, n.
+    """
+    is_positive = positive > 0
+    against = logits.masked_fill(is_positive | (unknown > 0), NEVER).logsumexp(dim=1, keepdim=True)
+    losses = functional.softplus(against - logits) * is_positive
+    return (losses.sum(dim=1) / is_positive.sum(dim=1).clamp(min=1)).mean()
+
+
 def distilled_cross_entropy(
     logits: Tensor, targets: Tensor, before: Tensor | None, temperature: float
 ) -> Tensor:
