@@ -5,6 +5,8 @@
 Other changes are settings: ``bench/run.py er:0 --settings '{"precision": "fp32"}'``.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -119,6 +121,43 @@ class KinNewestWitness(Kin):
         columns = range(context.old, context.seen)
         found = [looked_at(network, context.class_images(one)).softmax(dim=1) for one in columns]
         return torch.stack([one.mean(dim=0) for one in found]).nan_to_num(0.0)
+
+
+class KinRelative(Kin):
+    """Kin whose threshold is a part of how sure a network of birth is of its own class.
+
+    Kin's thresholds are bare probabilities. A network that trained on more images, or for fewer
+    epochs, is less sure of everything: here a class is a parent if its network of birth finds it
+    nearly as probable on a new class's images as on its own of in-task validation.
+    """
+
+    title = "Kin, relative thresholds"
+    sure: Tensor
+
+    def __init__(self, model: Model, options: Any = None) -> None:
+        """Know no class yet."""
+        super().__init__(model, options)
+        self.register_buffer("sure", torch.empty(0))
+
+    def find_parents(self, context: TaskContext, parents: Tensor) -> Tensor:
+        """Return each new class's parent, −1 for none: (new,)."""
+        with context.autocast():
+            likely = torch.where(parents < 0, self.asked(context) / self.sure, 0.0)
+        part, best = likely.max(dim=1)
+        return torch.where(part >= self.options.threshold, best, -1)
+
+    def end_task(self) -> None:
+        """Keep the network of birth, and how sure it is of the task's classes."""
+        super().end_task()
+        network = self.networks[f"birth-{self.context.task}"]
+        sums = counts = 0.0
+        with torch.no_grad(), self.context.autocast():
+            for batch in self.context.batches("valid"):
+                found = looked_at(network, batch.images).softmax(dim=1)
+                sums = sums + (found * batch.targets).sum(dim=0)
+                counts = counts + batch.targets.sum(dim=0)
+        means = (sums / counts.clamp(min=1)).clamp(min=1e-3)
+        self.register_buffer("sure", torch.cat([self.sure, means[self.context.new]]))
 
 
 class PlainHead(LinearHead):
