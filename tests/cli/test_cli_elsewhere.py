@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from polarbear.cli import main
+from polarbear.cli.commands import runs as command
 from polarbear.cli.commands.run import plan
 from polarbear.cli.shared.on_slurm import Array
 from polarbear.cli.shared.training import How
@@ -125,13 +126,24 @@ def test_one_run_on_several_gpus_is_started_by_torchrun(words, gpus: int, launch
     assert ("exec srun" in text) == ("--nodes" in words)
 
 
-def test_resume_begins_what_waits(capsys) -> None:
+def test_resume_begins_what_waits_and_runs_watches_what_a_job_has(capsys, monkeypatch) -> None:
     settings = plan(["finetune", *TINIEST, "--device", "cpu", "--seed", "3"])[0].settings
     for name in ("one", "two"):
         let_wait(Path("all", name), settings, threads=1)
     give_to(Path("all/one"), "polarbear-now", 4, Path("all/slurm/now/4.log"))
     assert main(["runs", "all"]) == 0
     assert "waiting, log all/slurm/now/4.log  all/one" in capsys.readouterr().out
+    looks = []
+
+    def finish(_: float) -> None:
+        looks.append(capsys.readouterr().out)
+        Path("all/one/job.json").rename("job.json")  # nobody will train it
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command.time, "sleep", finish)
+        assert main(["runs", "all", "--watch"]) == 0
+    assert len(looks) == 1
+    Path("job.json").rename("all/one/job.json")
     assert main(["resume", "all/one"]) == 0
     assert [one.folder for one in find_waiting("all")] == [Path("all/two")]
     assert main(["resume", "all"]) == 0

@@ -47,7 +47,7 @@ def runs(
     *,
     json: Json = False,
     watch: Annotated[
-        bool, flag("Draw the list anew every few seconds, as long as a run trains.")
+        bool, flag("Draw the list anew every few seconds, as long as a run trains or has a job.")
     ] = False,
 ) -> None:
     """List the run folders below a folder: what they were asked, how far they are, the last R_j.
@@ -67,13 +67,19 @@ def runs(
         if watch:
             console().clear()
         _show(lines, [run for run in found.values() if isinstance(run, Run)], folder, json=json)
-        if not watch or not any(line["state"] == "running" for line in lines):
+        if not watch or not any(map(_may_go_on, lines)):
             return
         time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
 def _folders(folder: Path) -> list[Path]:
     return [found.path for found in find_runs(folder)]
+
+
+def _may_go_on(line: dict[str, Any]) -> bool:
+    """Whether a run trains, or waits in a job of a cluster, perhaps once more."""
+    in_a_job = line["log"] is not None and line["state"] in ("waiting", "stopped")
+    return in_a_job or line["state"] == "running"
 
 
 def _show(lines: list[dict[str, Any]], found: list[Run], folder: Path, *, json: bool) -> None:

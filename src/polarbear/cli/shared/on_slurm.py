@@ -165,10 +165,16 @@ def submit(wanted: Sequence[Wanted], asked: Elsewhere, how: How, beside: Path) -
         for folder in pack:
             give_to(folder, array.name, task, array.log(task))
     array.script.write_text(array.text())
-    number = _told(["sbatch", "--parsable", str(array.script)], passing=False).partition(";")[0]
     tasks = counted(len(array.packs), "task")
+    try:
+        told = _told(["sbatch", "--parsable", str(array.script)], passing=False)
+    except PolarbearError as error:
+        if "array" in str(error):  # most clusters allow a thousand
+            raise PolarbearError(f"{error}. Are {tasks} too many? --pack N makes fewer") from error
+        raise
+    number = told.partition(";")[0].strip()  # a cluster's name may follow
     console().print(
-        f"SLURM's job {number.strip()} has {counted(len(left), 'run')} in {tasks}: {array.script}, "
+        f"SLURM's job {number} has {counted(len(left), 'run')} in {tasks}: {array.script}, "
         "logs beside it. `polarbear runs` tells how far they are; the same command again submits "
         "what is left.",
         soft_wrap=True,
