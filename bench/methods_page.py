@@ -1,14 +1,11 @@
-"""Writes the tables of docs/methods/index.md, from the methods' classes and from results/.
+"""Writes the tables of docs/methods/index.md, from the methods' classes.
 
 python bench/methods_page.py; a test compares the page with what this would write.
 """
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean, stdev
 
 import torch
 from torch import Tensor
@@ -23,7 +20,6 @@ from polarbear.methods.catalogue import METHODS
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import resolve
 from polarbear.named.registry import nominal_stream
-from polarbear.report.read.paper import paper_results
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "methods" / "index.md"
@@ -35,7 +31,6 @@ DASH = "–"
 def tables() -> str:
     """Return the page's tables, in Markdown."""
     what = ["method", "images kept", "networks kept", "MB in all", "told", "million images passed"]
-    result = ["method", "after the last task", "over all tasks", "orders", "reproduction"]
     return "\n\n".join(
         [
             table(["method", "in one line"], [[linked(n), METHODS[n].summary] for n in METHODS]),
@@ -48,10 +43,6 @@ def tables() -> str:
             "or all labels, which no learner has. *Passed* are images in training, forward and "
             "backward, in the main phases: of a task, of memory, and beside a step.",
             table(what, [[linked(name), *costs(name)] for name in METHODS]),
-            "## Results on IIRC-CIFAR",
-            "Mean R_j (standard deviation over class orders) of the runs in `results/`, and what "
-            "the page of each method says of the paper's figures.",
-            table(result, [[linked(name), *results(name)] for name in METHODS]),
         ]
     )
 
@@ -157,30 +148,6 @@ def place(task: int, old: int, seen: int) -> TaskContext:
         batches=lambda which: iter([batch]),
         rows_in_all=2,
     )
-
-
-def results(name: str) -> list[str]:
-    """Return R_j after the last task and over all tasks, the orders, and what the page says."""
-    files = sorted((ROOT / "results" / BENCHMARK / name).glob("order-*.json"))
-    runs = [json.loads(file.read_text(encoding="utf-8"))["r"] for file in files]
-    numbers = [shown([run[-1] for run in runs]), shown([mean(run) for run in runs])]
-    return [*numbers, str(len(runs) or DASH), verdict(name)]
-
-
-def shown(scores: list[float]) -> str:
-    """Return a mean, with its standard deviation where there are several."""
-    if not scores:
-        return DASH
-    return f"{mean(scores):.3f}" + (f" ({stdev(scores):.3f})" if len(scores) > 1 else "")
-
-
-def verdict(name: str) -> str:
-    """Return the sentence in bold with which a page's result begins, where the paper has one."""
-    if name not in paper_results(BENCHMARK):
-        return "not in the paper's tables"
-    page = (PAGE.parent / f"{name}.md").read_text(encoding="utf-8")
-    found = re.search(r"^## Result\n\n\*\*(.+?)\.?\*\*", page, re.M)
-    return found[1] if found else DASH
 
 
 def written(page: str) -> str:

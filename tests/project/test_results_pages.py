@@ -2,7 +2,11 @@
 
 import json
 import re
+import shutil
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from statistics import mean, stdev
+from types import ModuleType
 
 import pytest
 
@@ -88,3 +92,42 @@ def test_what_is_said_of_kin_in_words_is_so() -> None:
     falls = f"over all tasks it falls from {mean(over):.3f} to {mean(over[1:]):.3f}"
     without = f"is also {mean(last[1:]):.3f}; {falls}"
     assert without in page
+
+
+# The page of results
+
+
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
+    """Return the script that writes the page of results."""
+    spec = spec_from_file_location("results_page", ROOT / "bench" / "results_page.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_results_is_what_the_script_writes(maker: ModuleType) -> None:
+    page = maker.PAGE.read_text(encoding="utf-8")
+    assert maker.written(page) == page, "run python bench/results_page.py"
+
+
+def test_a_row_has_our_mean_the_papers_and_their_difference(maker: ModuleType) -> None:
+    row, _ = (line for line in maker.tables().splitlines() if line.startswith("| [ER](methods/er"))
+    _, orders, ours, paper, difference, _, over, _ = cells(row)
+    found = runs("er")
+    last = mean(run["r"][21] for run in found)
+    assert (orders, paper) == ("0–9", "0.13")
+    assert ours.startswith(f"{last:.3f} ± ")
+    assert difference.startswith(f"{last - 0.13:+.3f} ± ")
+    assert over.startswith(f"{mean(mean(run['r']) for run in found):.3f} ± ")
+
+
+def test_a_row_of_ones_own_needs_its_files_alone(maker: ModuleType, tmp_path: Path) -> None:
+    shutil.copytree(RESULTS / "er", tmp_path / "iirc-cifar" / "mine")
+    for file in (tmp_path / "iirc-cifar" / "mine").glob("*.json"):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps(content | {"method": "mine"}), encoding="utf-8")
+    (tmp_path / "ablations" / "iirc-cifar").mkdir(parents=True)
+    rows = [line for line in maker.tables(tmp_path).splitlines() if line.startswith("| mine |")]
+    assert [cells(row)[1] for row in rows] == ["0–9", "not in the paper's table"]
+    assert "ablations" not in maker.tables(tmp_path)

@@ -1,0 +1,127 @@
+"""Writes the tables of docs/results.md, from the files in results/ and the paper's tables.
+
+python bench/results_page.py; a test compares the page with what this would write. Ablations, in
+results/ablations, have no line of their own: the pages of their methods have them.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+from polarbear.methods.catalogue import METHODS
+from polarbear.report.read.differences import beside_paper
+from polarbear.report.read.groups import Group
+from polarbear.report.read.paper import Published, paper_results
+from polarbear.report.read.runs import read_runs
+from polarbear.report.read.words import spans
+from polarbear.score.intervals import interval
+
+ROOT = Path(__file__).parents[1]
+PAGE, RESULTS = ROOT / "docs" / "results.md", ROOT / "results"
+BEGIN, END = "<!-- made by bench/results_page.py -->", "<!-- until here -->"
+NO_METHODS = ("ablations",)
+DASH = "–"
+
+
+def tables(results: Path = RESULTS) -> str:
+    """Return a section for each benchmark, in Markdown."""
+    folders = sorted(
+        one for one in results.iterdir() if one.is_dir() and one.name not in NO_METHODS
+    )
+    return "\n\n".join(section(folder) for folder in folders)
+
+
+def section(folder: Path) -> str:
+    """Return a benchmark's tables: the scores beside the paper's, verdicts and cost."""
+    runs = read_runs(folder)
+    paper = paper_results(runs.benchmark)
+    last = runs.tasks - 1
+    scores = ["method", "orders", f"ours, R_{last}", "paper", "difference", "tasks apart"]
+    scores += ["ours, all tasks", "paper"]
+    told = ["method", "verdict", "minutes per run", "runs", "hardware"]
+    lines = [(group, paper.get(group.method)) for group in runs.groups]
+    return "\n\n".join(
+        [
+            f"## {runs.benchmark}",
+            table(scores, [[linked(group), *beside(group, theirs)] for group, theirs in lines]),
+            "### Verdicts and cost",
+            table(told, [[linked(g), verdict(g, theirs), *cost(g)] for g, theirs in lines]),
+        ]
+    )
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def linked(group: Group) -> str:
+    """Return a method's title, with a link to its page where it has one."""
+    known = group.method in METHODS
+    return f"[{group.title}](methods/{group.method}.md)" if known else group.title
+
+
+def beside(group: Group, paper: Published | None) -> list[str]:
+    """Return the orders, our means with their intervals, and the paper's with the difference."""
+    scores = [run.scores["pw_jaccard"] for run in group.runs]
+    ours = [shown([one[-1] for one in scores]), shown([one.mean() for one in scores])]
+    if paper is None:
+        return [spans(group.orders), ours[0], DASH, DASH, DASH, ours[1], DASH]
+    found = [beside_paper(group, paper, task).difference for task in range(group.tasks)]
+    known = [one for one in found if not np.isnan(one.half_width)]
+    apart = sum(abs(one.mean) > one.half_width for one in known)
+    return [
+        spans(group.orders),
+        ours[0],
+        f"{paper.mean[-1]:.2f}",
+        f"{round(found[-1].mean, 3) + 0.0:+.3f}" + plus_minus(found[-1].half_width),
+        f"{apart} of {len(known)}" if known else DASH,
+        ours[1],
+        f"{np.nanmean(paper.mean):.3f}",
+    ]
+
+
+def shown(scores: list[float]) -> str:
+    """Return a mean with its 95 % interval, where there are several."""
+    found = interval(scores)
+    return f"{found.mean:.3f}" + plus_minus(found.half_width)
+
+
+def plus_minus(half_width: float) -> str:
+    """Return half of an interval in words, nothing where there is none."""
+    return "" if np.isnan(half_width) else f" ± {half_width:.3f}"
+
+
+def verdict(group: Group, paper: Published | None) -> str:
+    """Return the sentence in bold with which a page's result begins, where the paper has one."""
+    page = PAGE.parent / "methods" / f"{group.method}.md"
+    if paper is None or not page.is_file():
+        return "not in the paper's table"
+    found = re.search(r"^## Result\n\n\*\*(.+?)\.?\*\*", page.read_text(encoding="utf-8"), re.M)
+    return found[1] if found else DASH
+
+
+def cost(group: Group) -> list[str]:
+    """Return the minutes of a run, how many there are, and on what."""
+    seconds = group.cost("seconds")
+    minutes = DASH if np.isnan(seconds) else f"{seconds / 60:.1f}"
+    return [minutes, str(group.count), hardware(group)]
+
+
+def hardware(group: Group) -> str:
+    """Return what the runs were made on, as their files say."""
+    files = (json.loads(run.path.read_text(encoding="utf-8")) for run in group.runs)
+    return ", ".join(sorted({str(one.get("hardware") or DASH) for one in files}))
+
+
+def written(page: str) -> str:
+    """Return a page with its tables as they should be."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
