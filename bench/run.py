@@ -22,9 +22,9 @@ from typing import Any
 import torch
 
 from polarbear.base.files import write_json
+from polarbear.engine.evaluation import Evaluation
 from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.trainer import Trainer
 from polarbear.launch import runner as session
 from polarbear.launch.fleet import Job, Outcome, run_fleet
 from polarbear.launch.left_to_do import prepare_rest
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int)
     parser.add_argument("--save-every", type=float, default=60.0, help="seconds")
     args = parser.parse_args()
-    clocked(Trainer, "_evaluate", "evaluation after each task")
+    clocked(Evaluation, "after_task", "evaluation after each task")
     clocked(Learner, "remember", "memory")
     clocked(session, "_save", "checkpoints")
     clocked(CapturedSteps, "__init__", "capturing graphs")

@@ -17,8 +17,9 @@ from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce, frozen_copy, teacher_targets
 from polarbear.engine.contract.phase import Phase
 from polarbear.engine.images.transform import ImageTransform, Jitter, PadCrop, ResizedCrop
+from polarbear.engine.recorder import Recorder
 from polarbear.engine.task.selection import Candidates
-from polarbear.engine.trainer import Progress, Recorder, Trainer
+from polarbear.engine.trainer import Progress, Trainer
 from polarbear.engine.world import the_world
 from polarbear.launch import runner
 from polarbear.launch.check.learner import CheckError, Finding, check_learner

@@ -568,7 +568,7 @@ def test_a_score_of_exactly_zero(method: str, inclusive: bool) -> None:
         trainer.learner.model.head.weight.zero_()
         trainer.learner.model.head.bias.zero_()
     trainer.begin_task()
-    trainer._evaluate("test", 0)
+    trainer.evaluation.after_task(0, trainer.recorders)
     predictions, scores = notes.kept[0]
     assert not scores.any()
     assert predictions.all() == inclusive

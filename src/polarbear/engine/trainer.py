@@ -5,20 +5,20 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polarbear.base.arrays import Bools, Floats, Ints
+from polarbear.base.arrays import Floats
 from polarbear.base.errors import PolarbearError
-from polarbear.benchmark.stream import Stream, View
+from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.method import frozen_copy
 from polarbear.engine.contract.phase import Phase
-from polarbear.engine.contract.predict import decision_name, has_measure
+from polarbear.engine.evaluation import Evaluation
 from polarbear.engine.images.task_pixels import TaskPixels, resident
 from polarbear.engine.nets.model import weights_are_finite
+from polarbear.engine.recorder import Recorder
 from polarbear.engine.steps.captured import CapturedSteps, can_capture
 from polarbear.engine.steps.eager import EagerSteps
 from polarbear.engine.steps.steps import Steps
@@ -30,10 +30,7 @@ from polarbear.engine.task.phase_images import main_images, phase_set, task_rows
 from polarbear.engine.task.plateau import Plateau
 from polarbear.engine.task.schedule import TaskRates
 from polarbear.engine.task.training_set import TaskImages, TrainingSet
-from polarbear.score import metrics
-from polarbear.score.decide import OWN_RULE, RawScores, Seen, decision
-from polarbear.score.evaluate import Evaluator
-from polarbear.score.record import EpochRecord, ScoreRecord
+from polarbear.score.record import EpochRecord
 from polarbear.score.table import mean
 
 log = logging.getLogger("polarbear")
@@ -41,27 +38,6 @@ log = logging.getLogger("polarbear")
 
 class DivergedError(PolarbearError):
     """A loss that is no number any more."""
-
-
-class Recorder(Protocol):
-    """Receives what a run measures: the run folder, TensorBoard, a progress display.
-
-    One of your own may inherit from this and define what it cares for. It is called by the process
-    that trains, which waits meanwhile, and after the run folder was written; what it raises ends
-    the run. A resumed run tells everything since its last checkpoint again.
-    """
-
-    def epoch(self, record: EpochRecord) -> None:
-        """Take the record of an epoch."""
-        ...
-
-    def scores(self, record: ScoreRecord) -> None:
-        """Take the scores on one split after a task."""
-        ...
-
-    def answers(self, after: int, predictions: Bools, scores: RawScores) -> None:
-        """Take the test predictions after a task and the raw scores behind them: (n, seen) each."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -99,8 +75,7 @@ class Trainer:
         self.phases: tuple[Phase, ...]
         self.learning: list[nn.Parameter]
         self.task_steps: Steps | None = None
-        rule = decision_name(self.settings.decision, type(learner.method))
-        self.decide = None if rule == OWN_RULE else decision(rule)
+        self.evaluation = Evaluation(stream, learner)
         self._told = False
         self._planned: dict[int, EpochPlan] = {}
         self._captures = self.settings.graph and can_capture(learner)
@@ -347,10 +322,7 @@ class Trainer:
         view = self.images.valid
         if not len(view):
             return 0.0
-        scores = steps.validation_scores()
-        if has_measure(self.learner.method):
-            return self.learner.measure(scores, view.targets)
-        return float(metrics.pw_jaccard(self._predicted(view, scores), view.targets).mean())
+        return self.evaluation.of_validation(view, steps.validation_scores())
 
     @torch.no_grad()
     def _keep_best(self, score: float) -> None:
@@ -375,41 +347,13 @@ class Trainer:
                 parameter.copy_(best.pop(name))
         learner.model.load_state_dict(best)
 
-    def _predicted(self, view: View, scores: RawScores) -> Bools:
-        if not len(view):
-            return np.zeros((0, len(view.classes)), dtype=bool)
-        if self.decide is None:
-            return self.learner.decide(scores)
-        inclusive = self.learner.method.inclusive
-        tree, parents = self.stream.hierarchy, self._parents()
-        about = Seen.of(tree, view.classes, inclusive=inclusive, parents=parents)
-        return self.decide(scores, about)
-
-    def _parents(self) -> Ints | None:
-        """Return the column of the class above each seen one, as the method infers it: (s,)."""
-        found = self.learner.method.inferred_parents()
-        return None if found is None else found.cpu().numpy()
-
     def _finish_task(self) -> None:
         learner, after = self.learner, self.progress.task
         learner.remember(self.stream[after])
         learner.method.end_task()
         learner.method.teacher = None
-        for split in ("post_valid", "test"):
-            self._evaluate(split, after)
+        self.evaluation.after_task(after, self.recorders)
         self.progress = Progress(task=after + 1)
-
-    def _evaluate(self, split: str, after: int) -> None:
-        """Predict each seen image once; the union's and every task's scores come from that."""
-        evaluator = Evaluator(self.stream, split)
-        view = evaluator.view(after)
-        scores = self.learner.scores(view)
-        predicted = self._predicted(view, scores)
-        evaluator.add(after, predicted, self._parents())
-        for recorder in self.recorders:
-            recorder.scores(evaluator.record(after))
-            if split == "test":
-                recorder.answers(after, predicted, scores)
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -13,7 +13,8 @@ from polarbear.base.files import plain
 from polarbear.base.out_of_memory import enough_memory, ran_out, smaller
 from polarbear.base.sealed import checksum
 from polarbear.benchmark.stream import Stream
-from polarbear.engine.trainer import Progress, Recorder, Trainer
+from polarbear.engine.recorder import Recorder
+from polarbear.engine.trainer import Progress, Trainer
 from polarbear.engine.world import World, the_world
 from polarbear.launch import checkpoint
 from polarbear.launch.kept import kept_bytes

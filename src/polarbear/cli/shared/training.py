@@ -22,7 +22,7 @@ from polarbear.runs.folder import RunFolder
 from polarbear.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from polarbear.engine.trainer import Recorder
+    from polarbear.engine.recorder import Recorder
 
 
 @dataclass(frozen=True)
