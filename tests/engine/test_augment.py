@@ -1,16 +1,19 @@
 """Augmentation: beside a slow twin, to the pixel, and what is drawn."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from torch import Tensor
 
 from polarbear.base.arrays import Pixels
 from polarbear.base.errors import DataError, UnknownNameError
+from polarbear.data.decode import decode
 from polarbear.engine.images.preparation import find_transform
 from polarbear.engine.images.transform import (
     CIFAR,
@@ -222,20 +225,19 @@ def slow_resized(image: np.ndarray, box: list[float], flip: bool, side: int) -> 
     h, w, _ = image.shape
     top, left, height, width = box
 
-    def source(step: int, start: float, size: float, pixels: int) -> tuple[int, int, float]:
-        at = (start + size * (step + 0.5) / side) * pixels - 0.5
-        at = min(max(at, 0), pixels - 1)
-        low = math.floor(at)
-        return low, min(low + 1, pixels - 1), at - low
+    def shares(step: int, start: float, size: float, pixels: int) -> dict[int, float]:
+        at = (start + size * (step + 0.5) / side) * pixels
+        reach = max(1, size * pixels / side)
+        found = {i: 1 - abs(i + 0.5 - at) / reach for i in range(pixels)}
+        near = {i: share for i, share in found.items() if share > 0}
+        return {i: share / sum(near.values()) for i, share in near.items()}
 
-    out = np.empty((side, side, 3))
+    out = np.zeros((side, side, 3))
     for i in range(side):
-        a, b, down = source(i, top, height, h)
         for j in range(side):
-            c, d, right = source(side - 1 - j if flip else j, left, width, w)
-            upper = image[a, c] * (1 - right) + image[a, d] * right
-            lower = image[b, c] * (1 - right) + image[b, d] * right
-            out[i, j] = upper * (1 - down) + lower * down
+            for a, down in shares(i, top, height, h).items():
+                for b, right in shares(side - 1 - j if flip else j, left, width, w).items():
+                    out[i, j] += image[a, b] * down * right
     return out
 
 
@@ -251,6 +253,26 @@ def test_a_resized_crop_is_that_of_a_slow_twin() -> None:
     assert jitter.flip.any()
     assert not jitter.flip.all()
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
+
+
+def test_a_resized_crop_of_real_images_is_pils_up_to_rounding(imagenet_root: Path) -> None:
+    files = sorted(imagenet_root.glob("train/*/*"))[::40]
+    pictures = np.stack([decode(file.read_bytes(), file.name, 144) for file in files])
+    crop = ResizedCrop(side=112)
+    jitter = crop.draw(len(pictures), rng(0))
+    found = crop.cut(torch.from_numpy(pictures), jitter).numpy()
+    boxes = jitter.place.numpy().astype(float) * 144
+    shrinks = boxes[:, 2:].max(axis=1) > 112
+    assert 0.2 < shrinks.mean() < 0.8
+    for picture, (top, left, h, w), flip, cut in zip(
+        pictures, boxes, jitter.flip.tolist(), found, strict=True
+    ):
+        box = (left, top, min(left + w, 144), min(top + h, 144))
+        by_pil = Image.fromarray(picture).resize((112, 112), Image.Resampling.BILINEAR, box=box)
+        due = np.asarray(by_pil).astype(float)
+        off = np.abs(cut - (due[:, ::-1] if flip else due))
+        assert off.max() < 1.1
+        assert off.mean() < 0.4
 
 
 def test_evaluation_cuts_the_centre() -> None:

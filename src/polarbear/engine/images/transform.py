@@ -131,9 +131,9 @@ class ResizedCrop:
     """Cut out a random box, bring it to ``side`` × ``side``, mirror every other image.
 
     A box takes ``scale`` of the area with width : height in ``ratio``, both drawn as torchvision
-    draws them, but placed at parts of a pixel. It is sampled bilinearly without antialiasing,
-    which PIL's resize has: from squares of 256 to 224 that matters little, as no box shrinks by
-    more than 256 / 224. For evaluation the centre is cut out.
+    draws them, but placed at parts of a pixel. It is resized as PIL's bilinear resize does it,
+    antialiased where the box shrinks: beside PIL on the same box of real images every pixel is
+    within 1 of 255, which is PIL's rounding. For evaluation the centre is cut out.
     """
 
     side: int = 224
@@ -149,12 +149,10 @@ class ResizedCrop:
 
     def cut(self, images: Tensor, jitter: Jitter) -> Tensor:
         """Return pixels (n, side, side, 3) of images (n, h, w, 3)."""
-        maps = images.permute(0, 3, 1, 2).to(torch.float32)
-        # border: half a pixel beyond the edge counts as the edge.
-        cut = functional.grid_sample(
-            maps, self._grid(jitter), padding_mode="border", align_corners=False
-        )
-        return cut.permute(0, 2, 3, 1)
+        n, h, w, _ = images.shape
+        down, across = self._weights(jitter, h, w)
+        rows = torch.bmm(down, images.reshape(n, h, w * 3).to(torch.float32))
+        return torch.einsum("nvw,nhwc->nhvc", across, rows.view(n, self.side, w, 3))
 
     def cut_for_evaluation(self, images: Tensor) -> Tensor:
         """Return the centre (n, side, side, 3) of images (n, h, w, 3)."""
@@ -179,15 +177,28 @@ class ResizedCrop:
         sizes[(sizes > 1).any(axis=1)] = 1.0
         return sizes
 
-    def _grid(self, jitter: Jitter) -> Tensor:
-        """Return where each pixel is sampled, in grid_sample's -1 to 1: (n, side, side, 2)."""
-        place, n = jitter.place, len(jitter)
-        steps = (torch.arange(self.side, device=place.device) + 0.5) / self.side
-        along = torch.where(jitter.flip[:, None], 1 - steps, steps)
-        y = 2 * (place[:, 0:1] + place[:, 2:3] * steps) - 1
-        x = 2 * (place[:, 1:2] + place[:, 3:4] * along) - 1
-        shape = (n, self.side, self.side)
-        return torch.stack([x[:, None, :].expand(shape), y[:, :, None].expand(shape)], dim=-1)
+    def _weights(self, jitter: Jitter, h: int, w: int) -> tuple[Tensor, Tensor]:
+        """Return what of each row, and of each column, of an image goes into each of the crop's.
+
+        (n, side, h) and (n, side, w).
+        """
+        top, left, height, width = jitter.place.unbind(1)
+        across = _triangles(left * w, width * w, w, self.side)
+        mirrored = torch.where(jitter.flip[:, None, None], across.flip(1), across)
+        return _triangles(top * h, height * h, h, self.side), mirrored
+
+
+def _triangles(start: Tensor, length: Tensor, pixels: int, side: int) -> Tensor:
+    """Return how ``side`` pixels are mixed from an image's: (n, side, pixels), each row sums to 1.
+
+    They lie evenly from ``start`` (n,) over ``length`` (n,). A pixel counts by its distance, up to
+    one pixel of the image or, where these are finer, of the result.
+    """
+    device, scale = start.device, length[:, None] / side
+    centre = start[:, None] + (torch.arange(side, device=device) + 0.5) * scale
+    apart = (torch.arange(pixels, device=device) + 0.5 - centre[:, :, None]).abs()
+    weights = (1 - apart / scale.clamp(min=1)[:, :, None]).clamp(min=0)
+    return weights / weights.sum(dim=2, keepdim=True)
 
 
 @dataclass(frozen=True)
