@@ -27,6 +27,7 @@ from polarbear.engine.contract.batch import Batch
 from polarbear.engine.generator import generator_for
 from polarbear.engine.images.transform import TRANSFORMS, for_evaluation
 from polarbear.engine.task.epoch_plan import EpochPlan
+from polarbear.engine.task.labels import Labels
 from polarbear.engine.task.training_set import TrainingSet
 from polarbear.engine.trainer import DivergedError, Trainer
 from polarbear.score import metrics
@@ -246,7 +247,7 @@ def test_an_epoch_gives_every_image_once_in_batches(size: int, count: int, first
     trainer, _ = trainer_for(tiny("finetune", batch_size=size))
     rows = np.arange(count)
     targets = rows[:, None] % 2 == np.arange(2)
-    pool = TrainingSet(rows, targets, np.where(rows % 3 == 0, rows, -1))
+    pool = TrainingSet(rows, Labels.of_targets(targets), np.where(rows % 3 == 0, rows, -1))
     whole = [b for b, _ in EpochPlan.plan(trainer.learner, pool, None, (1, 2)).batches()]
     part = [b for b, _ in EpochPlan.plan(trainer.learner, pool, None, (1, 2)).batches(first)]
     assert [len(batch.images) for batch in whole] == [

@@ -46,10 +46,15 @@ class View:
         """Label matrix: (n, s)."""
         return frozen(self.label_table[self.leaf])
 
+    def having(self, column: int) -> Bools:
+        """Return which images carry the label of a column: (n,)."""
+        # By way of the leaves: a label matrix of ImageNet's images would be large.
+        found: Bools = self.label_table[:, column][self.leaf]
+        return found
+
     @property
     def label_counts(self) -> Ints:
         """Images with each label: (s,)."""
-        # By way of the leaves: a label matrix of ImageNet's images would be large.
         return np.bincount(self.leaf, minlength=len(self.label_table)) @ self.label_table
 
 

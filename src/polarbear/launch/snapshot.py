@@ -11,6 +11,7 @@ from torch import Tensor
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.method import Method, frozen_copy
 from polarbear.engine.nets.model import Model
+from polarbear.engine.task.labels import Labels
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.optimiser import restore_state, saved_state
 from polarbear.engine.task.plateau import Plateau
@@ -85,7 +86,11 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
         given = {name: tensor.numpy() for name, tensor in _group(checkpoint, "phase").items()}
         # With an optimiser of the parameters that there are now.
         stored = {name: t.to(device) for name, t in _group(checkpoint, "phase-stored").items()}
-        trainer.prepare_phase(TrainingSet(**given, stored=stored) if given else None)
+        chosen = None
+        if given:
+            labels = Labels.of_targets(given["targets"])
+            chosen = TrainingSet(given["rows"], labels, given["places"], stored)
+        trainer.prepare_phase(chosen)
         # Earlier versions had SGD alone, and its momentum by the names of the parameters.
         momentum = _group(checkpoint, "momentum").items()
         earlier = {f"momentum_buffer/{name}": buffer for name, buffer in momentum}

@@ -21,12 +21,14 @@ from polarbear.engine.task.reservoir import Reservoir, SlotPlan
 class TrainingSetBuffers:
     """A training set on the device, and what an epoch does with it: order (m,), jitters of (m,).
 
-    A whole step takes ``size`` images. An image's place is its row of the ``stored`` tables. Where
-    the images are not on the device, a ``feed`` brings them there for every step.
+    An image has the labels of its kind, a row of ``table``, and its place is its row of the
+    ``stored`` tables. A whole step takes ``size`` images. Where these are not on the device, a
+    ``feed`` brings them there for every step.
     """
 
     rows: Tensor
-    targets: Tensor
+    table: Tensor
+    kinds: Tensor
     places: Tensor
     stored: Mapping[str, Tensor]
     order: Tensor
@@ -40,7 +42,8 @@ class TrainingSetBuffers:
         device = learner.machine.device
         return cls(
             torch.tensor(drawn.training_set.rows, device=device),
-            torch.tensor(drawn.training_set.targets, device=device),
+            torch.tensor(drawn.training_set.labels.table, device=device),
+            torch.tensor(drawn.training_set.labels.kind, device=device),
             torch.tensor(drawn.training_set.places, device=device),
             drawn.training_set.stored,
             torch.tensor(drawn.order, device=device),
@@ -56,6 +59,7 @@ class TrainingSetBuffers:
         return cls(
             reservoir.rows,
             reservoir.targets,
+            torch.arange(len(reservoir.rows), device=device),
             torch.arange(len(reservoir.rows), device=device),
             reservoir.stored,
             torch.tensor(plan.order, device=device),
@@ -84,7 +88,7 @@ class TrainingSetBuffers:
         first, others = augment_views(pixels, jitters, learner.transform, compiled=bool(compiled))
         return Batch(
             first,
-            self.targets[chosen].float(),
+            self.table[self.kinds[chosen]].float(),
             places >= 0,
             self.rows[chosen],
             {name: table[places] for name, table in self.stored.items()},

@@ -18,7 +18,7 @@ from polarbear.engine.task.training_set import TaskImages, TrainingSet
 def context_of(learner: Learner, task: Task, images: TaskImages) -> TaskContext:
     """Return a method its place in the stream and its look-ups; ``images`` is what it trains on."""
     device = learner.machine.device
-    counts = images.training_set.targets.sum(axis=0)
+    counts = images.training_set.labels.counts
     sets: dict[Which, Callable[[], TrainingSet]] = {
         "task": lambda: TrainingSet.of(task.train),
         "memory": lambda: _memory(learner, len(task.seen)),

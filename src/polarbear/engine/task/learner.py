@@ -126,7 +126,8 @@ class Learner:
             raise PolarbearError(
                 "a reservoir has a fixed number of slots: give memory_total, or memory_per_class"
             )
-        trial = self._to_store(task.train.rows[:1], task.train.targets[:1])
+        labels = task.train.label_table[task.train.leaf[:1]]
+        trial = self._to_store(task.train.rows[:1], labels)
         device = self.machine.device
         self.reservoir = Reservoir.of(self.memory, slots, len(task.seen), trial, device)
 
@@ -219,13 +220,13 @@ class Learner:
     def stored_images(self, seen: int, column: int, limit: int | None = None) -> Tensor:
         """Return the stored images that carry a label, each once."""
         memory = self.memory_now()
-        rows = memory.rows[memory.targets(seen)[:, column]]
+        rows = memory.rows[memory.labels(seen).having(column)]
         _, first = np.unique(rows, return_index=True)
         return self._as_in_file(rows[np.sort(first)][:limit])
 
     def class_images(self, task: Task, column: int, limit: int | None = None) -> Tensor:
         """Return images of a class of a task, drawn at random where there are too many."""
-        rows = task.train.rows[task.train.targets[:, column]]
+        rows = task.train.rows[task.train.having(column)]
         if limit is not None and len(rows) > limit:
             random = generator_for(self.settings.seed, "look-up", task.index, column)
             rows = random_choice(rows, limit, random)

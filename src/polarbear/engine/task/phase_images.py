@@ -67,7 +67,7 @@ def _balanced(learner: Learner, task: Task) -> TrainingSet:
     memory = learner.filled(task)
     return TrainingSet(
         memory.rows,
-        memory.targets(len(task.seen)),
+        memory.labels(len(task.seen)),
         np.where(memory.classes < task.new.start, np.arange(len(memory)), -1),
         tables(memory.stored, learner.machine.device),
     )
@@ -89,9 +89,10 @@ def _held_out(learner: Learner, images: TaskImages, task: int) -> Ints:
     memory, found = learner.memory, images.training_set
     count = _held_out_per_class(learner.method.held_out, memory)
     own, chosen = len(found) - len(memory), [np.empty(0, dtype=np.intp)]
-    for column in np.flatnonzero(found.targets[:own].any(axis=0)) if count else ():
+    labels = found.labels.take(slice(own))
+    for column in np.flatnonzero(labels.counts).tolist() if count else ():
         random = generator_for(learner.settings.seed, "held-out", task, int(column))
-        rows = np.flatnonzero(found.targets[:own, column])
+        rows = np.flatnonzero(labels.having(column))
         chosen.append(random_choice(rows, min(count, len(rows) // 2), random))
     for column in np.unique(memory.classes) if count else ():
         stored = np.flatnonzero(memory.classes == column)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from polarbear.base.arrays import Bools, Floats, Ints, frozen
 from polarbear.base.errors import DataError
 from polarbear.benchmark.stream import Task
+from polarbear.engine.task.labels import Labels
 
 Select = Callable[[int, Ints, int], Ints]
 """``select(column, rows, count)`` gives the rows of a class to keep, the dearest first."""
@@ -102,16 +103,20 @@ class ReplayMemory:
 
         ``seen`` is the number of classes seen by now.
         """
+        return self.labels(seen).targets
+
+    def labels(self, seen: int) -> Labels:
+        """Return the same without a matrix."""
         last = max((one.first + one.labels.shape[1] for one in self.lists), default=0)
         if seen < last:
             raise DataError(f"seen={seen}: this memory has labels of {last} classes already")
-        targets = np.zeros((len(self), seen), dtype=bool)
-        begin = 0
+        parts = [Labels(np.zeros((0, seen), dtype=bool), np.empty(0, dtype=np.intp))]
         for one in self.lists:
-            end = begin + len(one.rows)
-            targets[begin:end, one.first : one.first + one.labels.shape[1]] = one.labels
-            begin = end
-        return targets
+            own = Labels.of_targets(one.labels)
+            table = np.zeros((len(own.table), seen), dtype=bool)
+            table[:, one.first : one.first + one.labels.shape[1]] = own.table
+            parts.append(Labels(table, own.kind))
+        return Labels.joined(parts)
 
     @cached_property
     def stored(self) -> Mapping[str, NDArray[Any]]:
@@ -232,12 +237,12 @@ def _refuse_known_classes(memory: ReplayMemory, task: Task) -> None:
 
 
 def _choose(task: Task, column: int, select: Select, count: int | None) -> ClassList:
-    pool = np.flatnonzero(task.train.targets[:, column])
+    pool = np.flatnonzero(task.train.having(column))
     rows = task.train.rows[pool]
     if count is not None:
         kept = select(column, rows, min(count, len(rows)))
         pool = pool[_positions(kept, rows)]
-    labels = np.ascontiguousarray(task.train.targets[pool, task.new])
+    labels = np.ascontiguousarray(task.train.label_table[task.train.leaf[pool], task.new])
     return ClassList(column, frozen(task.train.rows[pool]), task.new.start, frozen(labels))
 
 

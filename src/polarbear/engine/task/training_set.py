@@ -8,6 +8,7 @@ from torch import Tensor
 
 from polarbear.base.arrays import Bools, Ints
 from polarbear.benchmark.stream import Stream, View
+from polarbear.engine.task.labels import Labels
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.replay_memory import ReplayMemory
 from polarbear.engine.task.stored import tables
@@ -15,14 +16,14 @@ from polarbear.engine.task.stored import tables
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """Training rows (n,), their labels (n, seen), and where in memory each is (n,), -1 if nowhere.
+    """Training rows (n,), their labels, and where in memory each is (n,), -1 if nowhere.
 
     ``stored`` are tables on the device of what the method keeps with memory images, by name: an
     image has the row of its place there, and the last row is zeros.
     """
 
     rows: Ints
-    targets: Bools
+    labels: Labels
     places: Ints
     stored: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -30,18 +31,22 @@ class TrainingSet:
     def of(cls, view: View, memory: ReplayMemory | None = None) -> "TrainingSet":
         """Join a view and a memory, whose stored labels say nothing about later classes."""
         if memory is None or not len(memory.rows):
-            return cls(view.rows, view.targets, np.full(len(view), -1))
-        stored = memory.targets(len(view.classes))
+            return cls(view.rows, Labels.of_view(view), np.full(len(view), -1))
         return cls(
             np.concatenate([view.rows, memory.rows]),
-            np.concatenate([view.targets, stored]),
-            np.concatenate([np.full(len(view), -1), np.arange(len(stored))]),
+            Labels.joined([Labels.of_view(view), memory.labels(len(view.classes))]),
+            np.concatenate([np.full(len(view), -1), np.arange(len(memory))]),
         )
 
     @classmethod
     def of_memory(cls, memory: ReplayMemory, seen: int) -> "TrainingSet":
         """Return the memory alone."""
-        return cls(memory.rows, memory.targets(seen), np.arange(len(memory.rows)))
+        return cls(memory.rows, memory.labels(seen), np.arange(len(memory.rows)))
+
+    @property
+    def targets(self) -> Bools:
+        """Labels as a matrix: (n, seen)."""
+        return self.labels.targets
 
     @property
     def replayed(self) -> Bools:
@@ -54,7 +59,8 @@ class TrainingSet:
 
     def take(self, index: Ints | slice) -> "TrainingSet":
         """Return some of it, in another order."""
-        return TrainingSet(self.rows[index], self.targets[index], self.places[index], self.stored)
+        labels = self.labels.take(index)
+        return TrainingSet(self.rows[index], labels, self.places[index], self.stored)
 
 
 @dataclass(frozen=True, eq=False)
