@@ -16,8 +16,16 @@ from PIL import Image
 import fake_graphs
 from engine_run import interrupt_at, outcome, shapes_stream, tiny
 from polarbear.base.arrays import Pixels
+from polarbear.benchmark.hierarchy import Hierarchy
+from polarbear.benchmark.schedule import Schedule
+from polarbear.benchmark.source import Source
 from polarbear.benchmark.stream import Stream
+from polarbear.data import hugging_face
 from polarbear.data.decode import LazyImages
+from polarbear.data.folders import open_folders
+from polarbear.data.pack import pack
+from polarbear.data.packed import open_packed
+from polarbear.data.table import open_table
 from polarbear.engine.images import task_pixels
 from polarbear.engine.images.feed import Feed
 from polarbear.engine.images.pixels import StreamedPixels
@@ -292,6 +300,42 @@ def test_memory_beside_a_step_is_read_ahead() -> None:
     for (_, found), (_, due) in zip(rest, twin.batches(), strict=True):
         assert (found.rows == due.rows).all()
         assert (found.images == due.images).all()
+
+
+def source_of(kind: str, root: Path) -> Source:
+    """Return the same images as folders, as a table, as a packed set or as a Hugging Face set."""
+    classes = Hierarchy.flat(["bus", "mug"])
+    lines = ["path,label,split"]
+    for split, count in (("train", 6), ("test", 2)):
+        for number, name in enumerate(classes.names):
+            (root / split / name).mkdir(parents=True)
+            for i in range(count):
+                image = shapes_stream().images("train")[number * 20 + i]
+                (root / split / name / f"{i}.png").write_bytes(png(image))
+                lines.append(f"{split}/{name}/{i}.png,{name},{split}")
+    if kind == "datasets":
+        hub = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
+        parts = hub.load_dataset("imagefolder", data_dir=str(root))
+        return hugging_face.source(parts["train"], parts["test"])
+    if kind == "table":
+        (root / "images.csv").write_text("\n".join(lines) + "\n")
+        return open_table(root / "images.csv", classes)
+    folders = open_folders(root, classes, cache=False)
+    return folders if kind == "folders" else open_packed(pack(folders, root / "packed", size=32))
+
+
+@pytest.mark.parametrize("kind", ["folders", "table", "packed", "datasets"])
+def test_images_of_ones_own_are_kept_as_imagenets_are(tmp_path: Path, kind: str) -> None:
+    source = source_of(kind, tmp_path)
+    classes = Hierarchy.flat(source.leaves)
+    schedule = Schedule.of([[name] for name in source.leaves])
+    stream = Stream.from_source(source, classes, schedule)
+    pixels = build_learner(tiny("er"), stream).train_pixels
+    assert isinstance(pixels, TaskPixels)
+    list(pixels.keep(np.arange(1, 11)))
+    (found,) = pixels.batches([np.array([10, 2, 7])])
+    assert resident(pixels) is not None
+    assert (found.numpy() == source.train[np.array([10, 2, 7])]).all()
 
 
 def test_free_memory_is_the_machines_or_the_containers(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,7 +68,8 @@ class Feed:
 
     def _read(self, slot: Slot, rows: Ints) -> None:
         slot.copied.synchronize()  # what was read here before may still be on its way
-        slot.on_host[: len(rows)].copy_(torch.from_numpy(self.images[rows]))
+        found = np.require(self.images[rows], requirements="W")  # else PyTorch warns
+        slot.on_host[: len(rows)].copy_(torch.from_numpy(found))
 
     def _queue(self, slot: Slot, count: int) -> None:
         """Queue a batch's way to ``arrived``, behind the step that now reads there."""
