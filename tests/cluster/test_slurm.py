@@ -129,6 +129,20 @@ def test_packs_of_four_do_what_is_left_of_a_sweep(slurm: Slurm) -> None:
     assert_as_if_unbroken(*range(5))
 
 
+def test_what_sbatch_refuses_is_in_no_job() -> None:
+    words = [*ASKED, *orders("0"), *ON_SLURM, "--sbatch"]
+    command = [sys.executable, "-m", "polarbear", *words]
+    for word, why in (("partition=none", "Invalid partition name"), ("time=3", "write --time")):
+        done = subprocess.run([*command, word], capture_output=True, text=True)
+        assert done.returncode == 2
+        assert why in done.stderr
+        assert "too many" not in done.stderr
+    assert len(list(Path("all/slurm").iterdir())) == 1  # the script that was refused
+    assert not list(Path("all").rglob("job.json"))
+    assert "has 1 run in 1 task" in polarbear(*words[:-1])
+    wait_for_the_end(0)
+
+
 def test_a_killed_process_and_a_dead_node_cost_nothing_but_time(slurm: Slurm) -> None:
     polarbear(*ASKED, *orders("0-1"), *ON_SLURM, "--at-once", "2", SLOW="0.2")
     wait_for_training(0, 1)

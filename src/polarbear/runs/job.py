@@ -32,6 +32,11 @@ def give_to(folder: Path, name: str, task: int, log: Path) -> None:
         write_json(folder / NAME, asdict(job))
 
 
+def take_from_job(folder: Path) -> None:
+    """Forget the job of a run: it was refused."""
+    (folder / NAME).unlink(missing_ok=True)
+
+
 def last_job(folder: Path) -> Job | None:
     """Return the job that a run was given to last; None if there was none, or nobody can tell."""
     with suppress(OSError, ValueError, TypeError, RecursionError):

@@ -21,7 +21,7 @@ from polarbear.cli.shared.console import console, error_console
 from polarbear.cli.shared.elsewhere import Elsewhere
 from polarbear.cli.shared.exit_code import ElsewhereError
 from polarbear.cli.shared.training import How, Wanted
-from polarbear.runs.job import give_to, last_job
+from polarbear.runs.job import give_to, last_job, take_from_job
 from polarbear.runs.waiting import let_wait
 
 WARNING_SECONDS = 120  # before a time limit: enough for a step and a checkpoint
@@ -158,18 +158,21 @@ def submit(wanted: Sequence[Wanted], asked: Elsewhere, how: How, beside: Path) -
         console().print("Nothing is left to submit.")
         return
     array = _array(left, asked, how, beside)
+    text = array.text()  # where a word is refused, nothing is written
     array.script.parent.mkdir(parents=True)
+    array.script.write_text(text)
     for one in left:
         let_wait(one.folder, one.settings, one.threads)
     for task, pack in enumerate(array.packs):
         for folder in pack:
             give_to(folder, array.name, task, array.log(task))
-    array.script.write_text(array.text())
     tasks = counted(len(array.packs), "task")
     try:
         told = _told(["sbatch", "--parsable", str(array.script)], passing=False)
     except PolarbearError as error:
-        if "array" in str(error):  # most clusters allow a thousand
+        for one in left:
+            take_from_job(one.folder)
+        if "job array" in str(error):  # most clusters allow a thousand tasks
             raise PolarbearError(f"{error}. Are {tasks} too many? --pack N makes fewer") from error
         raise
     number = told.partition(";")[0].strip()  # a cluster's name may follow
