@@ -439,6 +439,7 @@ def test_pack_and_describe_real_images(imagenet_root: Path, capsys, tmp_path: Pa
     captured = capsys.readouterr()
     assert "packed 6,000 images into" in captured.out
     assert "packing imagenet: 6,000 of 6,000\n" in captured.err
+    assert "has not all images: 4,000 training images of 1,281,167" in captured.err
     assert main(["describe", "iirc-imagenet-full", "--root", "packed", "--partial", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["note"].startswith("Partial data: 4,000 training images of 1,281,167")

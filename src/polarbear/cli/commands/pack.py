@@ -1,14 +1,15 @@
 """``polarbear pack``: resize images once and put them into one packed file set."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 from polarbear.base.errors import unknown_name
-from polarbear.cli.shared.console import console
+from polarbear.benchmark.source import Source
+from polarbear.cli.shared.console import console, error_console
 from polarbear.cli.shared.options import Root, flag
 from polarbear.cli.shared.progress import progress
 from polarbear.data.pack import pack as pack_source
-from polarbear.named.registry import data_root, find
+from polarbear.named.registry import IMAGENET, load
 
 
 def pack(
@@ -24,8 +25,11 @@ def pack(
     if data != "imagenet":
         raise unknown_name("data set to pack", data, ["imagenet"])
     # This benchmark's hierarchy lets the two leaves pass that it leaves out, so all are packed.
-    benchmark = find("iirc-imagenet-full")
-    source = benchmark.open_source(data_root(root), benchmark.hierarchy())
+    stream = load("iirc-imagenet-full", root=root, partial=True)
+    source = cast(Source, stream.source)
+    if lacking := IMAGENET.lacking(stream):  # said before hours of work
+        said = f"{source.origin} has not all images: {lacking}. They are packed as they are"
+        error_console().print(said, style="yellow", soft_wrap=True)
     with progress(f"packing {data}") as report:
         folder = pack_source(source, out, size=size, workers=workers, progress=report)
     images = len(source.train) + len(source.test)
