@@ -19,10 +19,12 @@ from polarbear.base.arrays import Pixels
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.source import Source
+from polarbear.benchmark.split import SplitRule
 from polarbear.benchmark.stream import Stream
 from polarbear.data import hugging_face
 from polarbear.data.decode import LazyImages
 from polarbear.data.folders import open_folders
+from polarbear.data.imagenet import NOT_IN_IIRC, open_imagenet
 from polarbear.data.pack import pack
 from polarbear.data.packed import open_packed
 from polarbear.data.table import open_table
@@ -31,16 +33,19 @@ from polarbear.engine.images.feed import Feed
 from polarbear.engine.images.pixels import StreamedPixels
 from polarbear.engine.images.room import free_host_bytes
 from polarbear.engine.images.task_pixels import TaskPixels, resident
+from polarbear.engine.images.transform import ImageTransform, ResizedCrop
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.replay_memory import ReplayMemory
-from polarbear.engine.task.training_set import TaskImages
+from polarbear.engine.task.training_set import TaskImages, TrainingSet
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch.prepare import build_learner
 from polarbear.launch.runner import resume, run
+from polarbear.named.registry import find
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
+LITTLE = ImageTransform((0.5, 0.5, 0.5), (0.3, 0.3, 0.3), ResizedCrop(side=32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,3 +354,43 @@ def test_free_memory_is_the_machines_or_the_containers(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("100000\n")
     assert free_host_bytes(meminfo, tmp_path) == 63000
     assert free_host_bytes(tmp_path / "absent", tmp_path / "none") > 2**20
+
+
+def by_pil(path: Path, side: int) -> Pixels:
+    """Return the middle of an image whose short side is made ``side``, by Pillow alone."""
+    image = Image.open(path).convert("RGB")
+    short = min(image.size)
+    width, height = (side * long // short for long in image.size)
+    image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = (width - side) // 2, (height - side) // 2
+    return np.asarray(image.crop((left, top, left + side, top + side)))
+
+
+def test_real_images_of_a_task_are_those_of_a_slow_twin(imagenet_root: Path) -> None:
+    benchmark = find("iirc-imagenet-lite")
+    hierarchy = benchmark.hierarchy()
+    source = open_imagenet(imagenet_root, hierarchy, size=112, cache=False)
+    rule = SplitRule(valid=0, post_valid=0)
+    made = (hierarchy, benchmark.schedule(0))
+    stream = Stream.from_source(source, *made, rule=rule, ignore=NOT_IN_IIRC)
+    settings = tiny("er", preparation="test_task_pixels:LITTLE")
+    fast, slow = (
+        build_learner(replace(settings, images=way), stream) for way in ("resident", "streamed")
+    )
+    task = stream[1]
+    list(fast.train_pixels.keep(task.train.rows))
+    plans = [
+        EpochPlan.plan(learner, TrainingSet.of(task.train), None, (1, 0)).batches()
+        for learner in (fast, slow)
+    ]
+    count = 0
+    for (kept, _), (read, _) in zip(*plans, strict=True):
+        assert (kept.images == read.images).all()
+        for row, labels in zip(kept.rows.tolist(), kept.targets, strict=True):
+            (found,) = fast.train_pixels.batches([np.array([row])])
+            assert (found[0].numpy() == by_pil(source.train.files.path(row), 112)).all()
+            leaf = hierarchy.names[stream.train_leaf[row]]
+            due = set(hierarchy.labels_of(leaf)) & set(task.classes)
+            assert {task.seen[i] for i in labels.nonzero()[:, 0].tolist()} == due
+            count += 1
+    assert count == len(task.train) > 50
