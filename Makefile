@@ -31,6 +31,7 @@ hard: $(VENVS)/test/ready
 	$(HARD) hard.power_cuts --count 500 || failed="$$failed power_cuts"; \
 	$(HARD) hard.bits || failed="$$failed bits"; \
 	$(HARD) hard.fuzz --count 100000 || failed="$$failed fuzz"; \
+	$(HARD) hard.crashes --count 30 || failed="$$failed crashes"; \
 	if [ "$$failed" ]; then echo "findings:$$failed"; exit 1; fi
 
 docs: $(VENVS)/docs/ready

@@ -68,20 +68,34 @@ class DiesOnce(LossAlone):
         return super().loss(batch)
 
 
-def torchrun(processes: int, *words: str, options: Sequence[str] = ()) -> tuple[int, str]:
-    """Start processes that train together; returns torchrun's exit code and what was written."""
+def torchrun(
+    processes: int,
+    *words: str,
+    options: Sequence[str] = (),
+    timeout: float = 240,
+    **environment: str,
+) -> tuple[int | None, str]:
+    """Start processes that train together; returns torchrun's exit code and what was written.
+
+    What hangs is killed: it has no exit code.
+    """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", *options]
     path = os.pathsep.join([str(TESTS), *filter(None, sys.path)])
     apart = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
+    with subprocess.Popen(
         [*command, f"--nproc-per-node={processes}", *words],
-        env={**os.environ, "PYTHONPATH": path, **apart},
+        env={**os.environ, "PYTHONPATH": path, **apart, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
-    )
-    return done.returncode, done.stdout
+        start_new_session=True,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # it has a group of its own
+            return None, process.communicate()[0]
+    return process.returncode, said
 
 
 def stopped_at(step: int) -> Callable[..., None]:
