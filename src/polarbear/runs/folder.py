@@ -18,7 +18,7 @@ still read.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,23 +215,35 @@ class RunFolder:
 
         A last line that was cut off is left out, unless the run is finished: then none can be.
         """
+        return self._lines(name, self.manifest())
+
+    def _lines(self, name: str, manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         file, torn = self.path / f"{name}.jsonl", not self.finished
-        return line_file.records(file, required=self.is_sealed, may_be_torn=torn)
+        sealed_ones = manifest["format"] != UNSEALED
+        return line_file.records(file, required=sealed_ones, may_be_torn=torn)
 
     def table(self, split: str = "test") -> ScoreTable:
         """Return the score table, NaN for tasks still to come."""
+        return self.table_and_tree(split)[0]
+
+    def table_and_tree(self, split: str = "test") -> tuple[ScoreTable, dict[str, str] | None]:
+        """Return the score table and the inferred tree: their files are read once for both."""
         manifest = self.manifest()
         with reading(self.path / "manifest.json"):
             settings, tasks = manifest["settings"], len(manifest["classes"])
             name, order = settings["benchmark"], settings["order"]
-        records = (record for record in self.scores() if record.split == split)
-        return ScoreTable.of(name, order, split, tasks, records)
+        records = list(self._scores(manifest))
+        wanted = (record for record in records if record.split == split)
+        return ScoreTable.of(name, order, split, tasks, wanted), _tree(records, manifest)
 
     def scores(self) -> Iterator[ScoreRecord]:
         """Go through the records of ``scores.jsonl``."""
+        return self._scores(self.manifest())
+
+    def _scores(self, manifest: Mapping[str, Any]) -> Iterator[ScoreRecord]:
         with reading(self.path / "manifest.json"):
-            tasks = len(self.manifest()["classes"])
-        for number, line in enumerate(self.lines("scores"), start=1):
+            tasks = len(manifest["classes"])
+        for number, line in enumerate(self._lines("scores", manifest), start=1):
             with reading(self.path / "scores.jsonl", number):
                 record = ScoreRecord.from_json(line, tasks)
             yield record
@@ -248,14 +260,8 @@ class RunFolder:
 
         None if it infers none.
         """
-        found = None
-        for record in self.scores():
-            found = record.parents if record.split == "test" else found
-        if found is None:
-            return None
-        classes = [name for task in self.manifest()["classes"] for name in task]
-        pairs = zip(classes, found, strict=False)
-        return {child: classes[parent] for child, parent in pairs if parent >= 0}
+        manifest = self.manifest()
+        return _tree(self._scores(manifest), manifest)
 
     def sizes(self) -> dict[str, int]:
         """Return the lengths of the line files, for :meth:`cut_back`, once they are on the disk.
@@ -324,6 +330,17 @@ class RunFolder:
         file = self.path / kind / f"after_{after}.npz"
         with writing(self.path):
             write_whole(file, lambda out: np.savez(out, **arrays))
+
+
+def _tree(records: Iterable[ScoreRecord], manifest: Mapping[str, Any]) -> dict[str, str] | None:
+    found = None
+    for record in records:
+        found = record.parents if record.split == "test" else found
+    if found is None:
+        return None
+    classes = [name for task in manifest["classes"] for name in task]
+    pairs = zip(classes, found, strict=False)
+    return {child: classes[parent] for child, parent in pairs if parent >= 0}
 
 
 def _refuse_wrong_kinds(manifest: Mapping[str, Any]) -> None:

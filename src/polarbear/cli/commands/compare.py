@@ -19,7 +19,7 @@ from polarbear.cli.shared.console import (
     share,
 )
 from polarbear.cli.shared.opening import NO_DEPARTURE
-from polarbear.cli.shared.options import Json, Results, flag
+from polarbear.cli.shared.options import JOBS, Json, Results, flag
 from polarbear.report.read.differences import (
     PAPERS_ROUNDING,
     Beside,
@@ -53,7 +53,7 @@ def compare(
     the same class orders. Anything else is compared with the paper's tables.
     """
     two = len(paths) == 2 and not paper
-    runs = read_runs(paths, twins=two)  # a run on each side is what is compared
+    runs = read_runs(paths, twins=two, jobs=JOBS)  # a run on each side is what is compared
     if two:
         _compare_two(runs, *paths, json=json)
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from polarbear.cli.shared.console import console, plain_table, print_json, print_table, share
-from polarbear.cli.shared.options import Json, Results, RunsRoot, flag
+from polarbear.cli.shared.options import JOBS, Json, Results, RunsRoot, flag
 from polarbear.report.read.decided import RULES, Decided, Over, decided
 from polarbear.report.read.groups import Group
 from polarbear.report.read.runs import read_runs
@@ -28,7 +28,7 @@ def decide(
     A line per method, a column per rule, means with 95 % intervals over runs; own is what the runs
     predicted. Only runs made with --keep-scores can be asked; others are named.
     """
-    runs = read_runs(paths)
+    runs = read_runs(paths, jobs=JOBS)
     found = decided(runs, root, over)
     if json:
         groups = {group.name: _numbers(found, group) for group in found.groups}

@@ -1,6 +1,5 @@
 """``polarbear report``: figures, tables and a page from run folders."""
 
-import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from rich.text import Text
 from polarbear.base.errors import PolarbearError, counted
 from polarbear.base.names import readable
 from polarbear.cli.shared.console import console, error_console
-from polarbear.cli.shared.options import Results, RunsRoot, flag
+from polarbear.cli.shared.options import JOBS, Results, RunsRoot, flag
 from polarbear.report.build import build_report
 from polarbear.report.options import Options
 from polarbear.report.read.runs import read_runs
@@ -63,7 +62,7 @@ def report(
     began = time.perf_counter()
     chosen, pair = _words(methods), compare or ()
     options = Options(_numbers(tasks), superclass, pair, paper, root, size, chosen)
-    runs = read_runs(folders)
+    runs = read_runs(folders, jobs=JOBS)
     with error_console().status("drawing …") as status:
         made = build_report(
             runs,
@@ -71,7 +70,7 @@ def report(
             options,
             formats=_words(formats),
             only=_words(figures),
-            jobs=min(4, os.cpu_count() or 1),
+            jobs=JOBS,
             say=lambda name: status.update(Text(readable(f"{name} done …"))),
         )
     seconds, screen = time.perf_counter() - began, console()

@@ -20,11 +20,11 @@ from polarbear.cli.shared.console import (
     share,
     table_width,
 )
-from polarbear.cli.shared.options import Json, flag
+from polarbear.cli.shared.options import JOBS, Json, flag
 from polarbear.cli.shared.progress import clock
 from polarbear.cli.shared.several_runs import print_means_of
 from polarbear.report.read.groups import Run
-from polarbear.report.read.runs import read_run
+from polarbear.report.read.runs import read_each
 from polarbear.runs.folder import RunFolder, find_runs
 from polarbear.runs.job import log_of
 from polarbear.runs.process import last_process
@@ -60,8 +60,9 @@ def runs(
         raise PolarbearError(f"there is no folder {folder}: `polarbear run METHOD` makes one")
     if watch and json:
         raise PolarbearError("--watch is for people, --json for programs: leave one of them out")
+    found: dict[str, Run | PolarbearError] = {}
     while True:
-        found = {path: _read(path) for path in map(str, _folders(folder))}
+        found = _all_read(folder, found)
         lines = [_line(path, run) for path, run in found.items()]
         lines += map(_waiting, find_waiting(folder))
         if watch:
@@ -72,8 +73,16 @@ def runs(
         time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
-def _folders(folder: Path) -> list[Path]:
-    return [found.path for found in find_runs(folder)]
+def _all_read(
+    folder: Path, known: dict[str, Run | PolarbearError]
+) -> dict[str, Run | PolarbearError]:
+    """Read the runs below a folder, but for those that were finished when they were last read."""
+    paths = [str(one.path) for one in find_runs(folder)]
+    old = {path: run for path, run in known.items() if isinstance(run, Run) and run.finished}
+    new = [path for path in paths if path not in old]
+    read = read_each([Path(path, "manifest.json") for path in new], jobs=JOBS)
+    found = {**old, **dict(zip(new, read, strict=True))}
+    return {path: found[path] for path in paths}
 
 
 def _may_go_on(line: dict[str, Any]) -> bool:
@@ -142,13 +151,6 @@ def _state(line: dict[str, Any]) -> str:
         words.append(f"log {shlex.quote(line['log'])}")
     told = ", ".join(words)
     return f"{told}: {readable(line['error'])}" if line["error"] else told
-
-
-def _read(path: str) -> Run | PolarbearError:
-    try:
-        return read_run(Path(path))
-    except PolarbearError as error:
-        return error
 
 
 def _line(path: str, run: Run | PolarbearError) -> dict[str, Any]:

@@ -1,11 +1,15 @@
 """Flags: how they are shown, and those that several commands share."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import arg
 from tyro.constructors import PrimitiveConstructorSpec
+
+#: Processes that read and draw many runs.
+JOBS = min(4, os.cpu_count() or 1)
 
 
 def flag(

@@ -7,8 +7,11 @@ A run folder is any folder with a ``manifest.json``. A summary is a file
 import fnmatch
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -33,14 +36,23 @@ __all__ = ["Group", "Run", "Runs", "read_run", "read_runs"]
 log = logging.getLogger("polarbear")
 
 
+#: Runs from which on several processes read them sooner than one.
+MANY = 400
+
+
 def read_runs(
-    paths: str | Path | Iterable[str | Path], *, split: str = "test", twins: bool = False
+    paths: str | Path | Iterable[str | Path],
+    *,
+    split: str = "test",
+    twins: bool = False,
+    jobs: int = 1,
 ) -> Runs:
     """Read the runs at or below the given folders and group them.
 
     ``split`` chooses the scores: of test or of post-task validation images. Unfinished runs give
     the tasks they have; what cannot be read is left out with a warning in the log. Runs of one
-    order and seed in a group are named there, too, unless ``twins`` are meant to be.
+    order and seed in a group are named there, too, unless ``twins`` are meant to be. ``jobs`` is
+    the number of processes that read, where there are many runs.
     """
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
@@ -50,7 +62,8 @@ def read_runs(
             raise DataError(f"there is no folder {root}: `polarbear run METHOD` makes one")
     # Folders may lie in one another, or be given twice: each file is read once.
     files = {file.resolve(): file for root in roots for file in _below(root)}.values()
-    runs = [run for file in files if (run := _read(file, split)) is not None]
+    each = read_each(list(files), split, jobs)
+    runs = [run for run in map(partial(_shown, split=split), each) if run is not None]
     if not runs:
         where = f" in {', '.join(map(str, roots))}" if roots else ""
         raise DataError(
@@ -80,16 +93,32 @@ def _below(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in fnmatch.filter(sorted(names), "order-*.json"))
 
 
-def _read(file: Path, split: str) -> Run | None:
-    """Return a run, or None with a warning for one that is damaged or has nothing to show."""
+def read_each(
+    files: Sequence[Path], split: str = "test", jobs: int = 1
+) -> Iterator[Run | PolarbearError]:
+    """Read manifests' run folders and summaries, each of which is a run or says what is wrong."""
+    read = partial(_read, split=split)
+    if jobs <= 1 or len(files) < MANY:
+        yield from map(read, files)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        yield from pool.map(read, files, chunksize=max(1, min(100, len(files) // (4 * jobs))))
+
+
+def _read(file: Path, split: str) -> Run | PolarbearError:
     try:
         if file.name == "manifest.json":
-            run = read_run(file.parent, split)
-        else:
-            with undamaged(file):
-                run = read_summary(file, split)
+            return read_run(file.parent, split)
+        with undamaged(file):
+            return read_summary(file, split)
     except PolarbearError as error:
-        log.warning("left out: %s", one_line(str(error)))
+        return error
+
+
+def _shown(run: Run | PolarbearError, split: str) -> Run | None:
+    """Return a run, or None with a warning for one that is damaged or has nothing to show."""
+    if isinstance(run, PolarbearError):
+        log.warning("left out: %s", one_line(str(run)))
         return None
     if not run.done:
         log.warning("left out: %s has no %s scores yet", run.path, split)
@@ -104,7 +133,7 @@ def read_run(path: Path, split: str = "test") -> Run:
         manifest = folder.manifest()
         settings, classes = manifest["settings"], Schedule.of(manifest["classes"]).tasks
         some_tasks(len(classes))
-        table = folder.table(split)
+        table, tree = folder.table_and_tree(split)
         return Run(
             path,
             settings["method"],
@@ -117,7 +146,7 @@ def read_run(path: Path, split: str = "test") -> Run:
             classes,
             manifest.get("root"),
             folder.finished,
-            tree=folder.inferred_tree(),
+            tree=tree,
             title=manifest.get("title", ""),
             oracle=manifest.get("oracle") is True,
         )
