@@ -4,7 +4,8 @@
 #   make test   style, types and every test
 #   make hard   kills, power cuts (as root), flipped bits and mutated files, two hours
 #   make test-adapters   the adapters for other libraries, with these libraries (5 GB)
-#   make test-cluster   --on slurm in a real SLURM of three nodes, started for it (as root, minutes)
+#   make test-cluster   --on slurm in a real SLURM of three nodes, started for it (as root, minutes),
+#     and --on ray in a real Ray of two
 #   make docs   the documentation, into build/docs
 #   make dist   wheel and sdist, checked; the demo runs from the wheel, installed apart
 #   make figures   the pictures in docs/, from runs/demo and from results/
@@ -83,9 +84,11 @@ test-adapters: $(VENVS)/adapters/ready $(VENVS)/avalanche/ready
 	$(VENVS)/adapters/bin/python -m pytest tests/adapters $(FROM_HUGGING_FACE) -k "not (avalanche or continuum or timm)"
 	$(VENVS)/avalanche/bin/python -m pytest tests/adapters -k "avalanche or continuum or timm"
 
-# Needs Debian's slurmctld, slurmd, slurm-client and munge; without them it skips, and says so.
+# Needs Debian's slurmctld, slurmd, slurm-client and munge; without them it skips, and says so. Ray
+# has an environment of its own.
 test-cluster: export POLARBEAR_CLUSTER := 1
-test-cluster: $(VENVS)/test/ready
+test-cluster: $(VENVS)/test/ready $(VENVS)/ray/ready
+	$(VENVS)/ray/bin/python -m pytest tests/cluster/test_ray.py
 	$(VENVS)/test/bin/python -m pytest tests/cluster/test_slurm.py
 
 check: $(VENVS)/test/ready
@@ -130,4 +133,9 @@ $(VENVS)/adapters/ready: pyproject.toml
 $(VENVS)/avalanche/ready: pyproject.toml
 	$(PYTHON) -m venv --clear $(VENVS)/avalanche
 	$(VENVS)/avalanche/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[avalanche,cli,continuum,report,timm]' pytest
+	touch $@
+
+$(VENVS)/ray/ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(VENVS)/ray
+	$(VENVS)/ray/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[ray]' pytest
 	touch $@

@@ -167,7 +167,9 @@ def main() -> None:
                 shown = " ".join(words).replace(str(root), "DIR").replace(out, "OUT")
                 if asked.only in shown:
                     seconds, memory = measured(words)
-                    print(f"| {count:,} | `{shown}` | {seconds:.1f} | {memory:.0f} MB |", flush=True)
+                    print(
+                        f"| {count:,} | `{shown}` | {seconds:.1f} | {memory:.0f} MB |", flush=True
+                    )
     print(
         f"\n{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}, "
         f"{platform.system()}, Python {platform.python_version()}, numpy {np.__version__}"

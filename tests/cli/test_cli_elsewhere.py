@@ -32,6 +32,9 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (("--gpus", "2"), "--gpus is for jobs of a cluster: add --on slurm"),
         (("--at-once", "2"), "--at-once is for jobs of a cluster: add --on slurm"),
         (("--sbatch", "mem=1G"), "--sbatch is for jobs of a cluster: add --on slurm"),
+        (("--ray-address", "auto"), "--ray-address is for jobs of a cluster: add --on ray"),
+        (("--on", "ray", "--pack", "2"), "it goes with --on slurm alone"),
+        (("--on", "slurm", "--gpus", "0.5"), "SLURM gives whole GPUs, not 0.5: --gpus 1 --pack 4"),
         (("--on", "slurm", "--pack", "0"), "--pack must be at least 1, not 0"),
         (("--on", "slurm", "--gpus", "-1"), "--gpus must be at least 0, not -1"),
     ],
@@ -44,6 +47,12 @@ def test_what_cannot_be_is_refused(words: tuple[str, ...], message: str, refused
 def test_without_sbatch_nothing_is_written(refused, monkeypatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert "there is no sbatch here" in refused("run", "er", *SHAPES, "--on", "slurm")
+    assert not Path("runs").exists()
+
+
+def test_without_ray_nothing_is_written(refused, monkeypatch) -> None:
+    monkeypatch.setattr("polarbear.cli.shared.on_ray.find_spec", lambda name: None)
+    assert "--on ray needs Ray: pip install" in refused("run", "er", *SHAPES, "--on", "ray")
     assert not Path("runs").exists()
 
 

@@ -47,7 +47,7 @@ class Dies(LossAlone):
 
 
 def trained(folder: Path, lives: list[list[int]]) -> tuple[int | None, str]:
-    """Let two processes train a run; returns torchrun's exit code, None if it hangs, and the log."""
+    """Let two processes train a run; returns the exit code, None if it hangs, and the log."""
     words = (*RUN, "--out", str(folder))
     more = {"options": [f"--max-restarts={len(lives)}"], CRASHES: json.dumps(lives)}
     return torchrun(2, *words, timeout=PATIENCE * (1 + len(lives)), **more)
@@ -87,7 +87,9 @@ def run(asked_for: Asked) -> Tally:
             raise RuntimeError(said)
         left, number = asked_for.count, 0
         while left > 0 and not tally.over:
-            lives = [[chance.randrange(2), chance.randint(2, 4)] for _ in range(min(left, MOST_KILLS))]
+            lives = [
+                [chance.randrange(2), chance.randint(2, 4)] for _ in range(min(left, MOST_KILLS))
+            ]
             crash(place / f"run-{number}", place / "whole", lives, tally)
             left, number = left - len(lives), number + 1
     return tally

@@ -26,8 +26,9 @@ READY = {
     "docs": ".venvs/docs/ready",
     "dist": ".venvs/dist/ready",
     "test-adapters": ".venvs/adapters/ready .venvs/avalanche/ready",
+    "test-cluster": ".venvs/ray/ready",
 }
-EXTRAS = [*READY, "test-cluster"]
+EXTRAS = list(READY)
 EVERYTHING = ["test", *EXTRAS]
 
 

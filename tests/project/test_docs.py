@@ -41,7 +41,7 @@ RUN = (
     "docs/how-to/predict.md",
 )
 #: Making environments and installing are tried by hand and by `make`, not by the tests.
-OTHERS = {".", "cd", "export", "git", "make", "pip", "python", "torchrun"}
+OTHERS = {".", "cd", "export", "git", "make", "pip", "python", "ray", "torchrun"}
 #: Lists of files, and what Sphinx reads when the documentation is built.
 NOT_CODE = {"text", "{toctree}", "{eval-rst}"}
 TINY = {"--epochs": "1", "--first-task-factor": "1", "--tasks": "2", "--threads": "1"}

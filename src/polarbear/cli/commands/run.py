@@ -17,6 +17,7 @@ from polarbear.base.files import plain
 from polarbear.base.names import file_name
 from polarbear.cli.shared.console import console
 from polarbear.cli.shared.elsewhere import Elsewhere
+from polarbear.cli.shared.on_ray import refuse_without_ray, train_on_ray
 from polarbear.cli.shared.on_slurm import submit
 from polarbear.cli.shared.options import NAMED_VALUES, Partial, flag
 from polarbear.cli.shared.outcome import print_outcome
@@ -125,15 +126,19 @@ def run(words: Sequence[str]) -> None:
     engine()
     first = asked[0]
     runs = {one.name(order): (one, order) for one in asked for order in one.orders}
-    if first.where.on != "here":
+    if first.where.on == "slurm":
         left = filter(None, (_left_to_do(*pair) for pair in runs.values()))
         submit(list(left), first.where, first.where, first.beside)
         return
-    if first.line is None and first.where.orders is None:
+    if first.where.on == "here" and first.line is None and first.where.orders is None:
         _train_one(first)
         return
     folders = [one.folder(order) for one, order in runs.values()]
     several = {name: partial(_left_to_do, *pair) for name, pair in runs.items()}
+    if first.where.on == "ray":
+        refuse_without_ray()
+        train_all(several, folders, first.where, partial(train_on_ray, asked=first.where))
+        return
     train_all(several, folders, first.where)
 
 

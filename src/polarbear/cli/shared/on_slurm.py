@@ -186,7 +186,7 @@ def submit(wanted: Sequence[Wanted], asked: Elsewhere, how: How, beside: Path) -
 
 def _array(wanted: Sequence[Wanted], asked: Elsewhere, how: How, beside: Path) -> Array:
     cpu_alone = all(one.settings.device == "cpu" for one in wanted)
-    gpus = asked.gpus if asked.gpus is not None else int(not cpu_alone)
+    gpus = int(not cpu_alone if asked.gpus is None else asked.gpus)
     size = asked.pack or 1
     if size > 1 and (asked.nodes or 1) > 1:
         raise PolarbearError("the nodes of a job train each run together: --pack or --nodes")

@@ -27,7 +27,7 @@ from polarbear.cli.shared.console import (
 )
 from polarbear.cli.shared.exit_code import may_pass
 from polarbear.cli.shared.live import Lines, Watch
-from polarbear.cli.shared.spread import places, spread
+from polarbear.cli.shared.spread import Train, places, spread
 from polarbear.cli.shared.training import How, Wanted, advice
 from polarbear.report.read.grouping import group_runs
 from polarbear.report.read.groups import Run
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("polarbear")
 
+#: Trains runs in another place, there by what comes first: :func:`train_fleet`.
+Elsewhere = Callable[[Train, Sequence[Wanted], How, Mapping[Path, str]], "dict[str, Outcome]"]
+
 
 def say_finished(folder: Path) -> None:
     """Name a run that is skipped, as it has nothing left to do."""
@@ -51,12 +54,16 @@ def say_finished(folder: Path) -> None:
 
 
 def train_all(
-    asked: Mapping[str, Callable[[], Wanted | None]], folders: Sequence[Path], how: How
+    asked: Mapping[str, Callable[[], Wanted | None]],
+    folders: Sequence[Path],
+    how: How,
+    elsewhere: Elsewhere | None = None,
 ) -> None:
     """Train what is found by each name, if anything; a failure is reported at once and at the end.
 
     The mean over all of ``folders`` that are finished then is printed last.
     Whatever goes wrong in training fails that run; in finding it, what is not our error is a bug.
+    ``elsewhere`` trains runs in other places, and returns how each ended, by its folder.
     """
     wanted: list[Wanted] = []
     failed: dict[str, Exception] = {}
@@ -76,8 +83,11 @@ def train_all(
             fail(name, error)
     labels = _labels(wanted) if len(wanted) > 1 else {}
     for one in wanted:
-        if labels and not several_processes():
+        if (labels or elsewhere) and not several_processes():
             let_wait(one.folder, one.settings, one.threads)
+    if elsewhere and wanted:
+        failed |= _ended(wanted, elsewhere(train_fleet, wanted, how, labels))
+        wanted = []
     together = [one for one in wanted if _fits_a_fleet(one)]
     if len(together) > 1:
         failed |= _side_by_side(together, how, labels)
@@ -143,6 +153,11 @@ def _side_by_side(
         here = list(wanted)
     if here and not any(_was_stopped(outcome) for outcome in outcomes.values()):
         train_fleet(iter(here), len(here), how, labels, None, outcomes.__setitem__)
+    return _ended(wanted, outcomes)
+
+
+def _ended(wanted: Sequence[Wanted], outcomes: "Mapping[str, Outcome]") -> dict[str, Exception]:
+    """Print how runs ended; returns the errors of those that failed."""
     print_outcomes(outcomes)
     errors = [(one, outcomes[str(one.folder)].error) for one in wanted]
     failed = [(one, error) for one, error in errors if error is not None]

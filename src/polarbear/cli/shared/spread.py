@@ -109,7 +109,7 @@ def _work(
 
     def tell(name: str, outcome: "Outcome") -> None:
         with suppress(BrokenPipeError):  # nobody listens any more
-            there.send((name, outcome.finished, _in_words(outcome.error)))
+            there.send((name, outcome.finished, in_words(outcome.error)))
 
     with stop_on_signal() as signals:
         train(_taken(wanted, turn), len(wanted), how, labels, StopWithParent(signals), tell)
@@ -122,7 +122,7 @@ def share_threads(processes: int) -> None:
     torch.set_num_threads(max(1, torch.get_num_threads() // processes))
 
 
-def _in_words(error: Exception | None) -> tuple[str, bool] | None:
+def in_words(error: Exception | None) -> tuple[str, bool] | None:
     """Return what is sent of an error: not all can be, and none with its causes."""
     if error is None:
         return None
