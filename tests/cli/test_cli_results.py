@@ -1,6 +1,7 @@
 """The commands that read results: what they print, what they refuse to write."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from scipy import stats
 
 from polarbear.cli import main
+from polarbear.cli.commands.runs import _all_read
 from polarbear.cli.shared.several_runs import print_outcomes
 from polarbear.launch.fleet import Outcome
 from polarbear.runs.folder import RunFolder
@@ -487,3 +489,14 @@ def test_a_fleets_short_runs_have_a_last_score(capsys: Any) -> None:
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[1] == ["short", "finished", f"{RunFolder(short).table().r[1]:.3f}"]
     assert lines[2] == ["none", "finished", "–"]
+
+
+def test_runs_that_were_finished_are_not_read_again(tmp_path: Path) -> None:
+    make_run(tmp_path / "finished")
+    make_run(tmp_path / "going", order=1, done=1)
+    first = _all_read(tmp_path, {})
+    again = _all_read(tmp_path, first)
+    assert list(again) == [str(tmp_path / "finished"), str(tmp_path / "going")]
+    assert [again[path] is first[path] for path in again] == [True, False]
+    shutil.rmtree(tmp_path / "finished")
+    assert list(_all_read(tmp_path, again)) == [str(tmp_path / "going")]

@@ -443,3 +443,22 @@ def test_a_damaged_summary_is_left_out_with_a_warning(
     assert "order-1.json is damaged" in caplog.messages[0]
     assert "order-2.json is no result summary: it has no list 'r'" in caplog.messages[1]
     assert "order-3.json is damaged" in caplog.messages[2]
+
+
+def test_several_processes_read_the_same_runs_in_the_same_order(
+    tmp_path: Path, monkeypatch, caplog
+) -> None:
+    for order in range(4):
+        make_run(tmp_path / f"{order}", order=order, level=0.1 * (order + 1))
+    (tmp_path / "2" / "scores.jsonl").write_text("no JSON\n")
+    alone = read_runs(tmp_path)
+    warned = caplog.messages
+    caplog.clear()
+    monkeypatch.setattr("polarbear.report.read.runs.MANY", 1)
+    together = read_runs(tmp_path, jobs=2)
+    assert caplog.messages == warned
+    assert "scores.jsonl, line 1" in warned[0]
+    (mine,), (other,) = alone.groups, together.groups
+    assert [run.path for run in other.runs] == [run.path for run in mine.runs]
+    for one, two in zip(mine.runs, other.runs, strict=True):
+        np.testing.assert_equal(dict(two.scores), dict(one.scores))
