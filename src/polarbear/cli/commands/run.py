@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, make_dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
@@ -147,7 +147,8 @@ def plan(words: Sequence[str]) -> list[Asked]:
     if not asks_for_several(words) or {"-h", "--help"} & set(words):
         return [parse(words)]
     lines = lines_of(words)
-    found = [parse([line.method, *line.words])._replace(line=line) for line in lines]
+    read = cache(lambda *words: parse(words))  # a tenth of a second each
+    found = [_with_seed(read(line.method, *line.words), line) for line in lines]
     seen: dict[str, Asked] = {}
     for one in found:
         twin = seen.setdefault(json.dumps(plain(one.settings.to_dict()), sort_keys=True), one)
@@ -155,6 +156,11 @@ def plan(words: Sequence[str]) -> list[Asked]:
             names = " and ".join(each.name(each.orders[0]) for each in (twin, one))
             raise PolarbearError(f"two runs of the sweep would be the same: {names}")
     return found
+
+
+def _with_seed(asked: Asked, line: Line) -> Asked:
+    seed = asked.settings.seed if line.seed is None else line.seed
+    return asked._replace(settings=replace(asked.settings, seed=seed), line=line)
 
 
 def _train_one(asked: Asked) -> None:

@@ -51,6 +51,7 @@ class Line:
     words: tuple[str, ...]
     apart: str = ""
     beside: tuple[str, ...] = ()
+    seed: int | None = None  # no word: what is said besides is read once for all seeds
 
     @property
     def name(self) -> str:
@@ -62,11 +63,11 @@ def lines_of(words: Sequence[str]) -> list[Line]:
     """Return the combinations that METHOD and flags ask for, all orders of each in one.
 
     >>> for line in lines_of(["er", "--epochs", "2", "--seeds", "1-2", "--sweep", "clip=1,None"]):
-    ...     print(*line.words, "in", line.apart)
-    --epochs 2 --clip 1 --seed 1 in clip=1
-    --epochs 2 --clip 1 --seed 2 in clip=1
-    --epochs 2 --clip None --seed 1 in clip=None
-    --epochs 2 --clip None --seed 2 in clip=None
+    ...     print(*line.words, "in", line.apart, "with seed", line.seed)
+    --epochs 2 --clip 1 in clip=1 with seed 1
+    --epochs 2 --clip 1 in clip=1 with seed 2
+    --epochs 2 --clip None in clip=None with seed 1
+    --epochs 2 --clip None in clip=None with seed 2
     """
     named, flags = _first_word(_with_file(list(words)))
     chosen, rest = tyro.cli(Several, prog="polarbear run", args=flags, return_unknown_args=True)
@@ -81,7 +82,7 @@ def lines_of(words: Sequence[str]) -> list[Line]:
         apart = ",".join(f"{n}={file_name(v)}" for n, v in picked if n != "benchmark")
         beside = [v for n, v in picked if n == "benchmark"]
         beside += [method] if chosen.methods is not None else []
-        lines += [Line(method, (*said, *seed, *orders), apart, tuple(beside)) for seed in seeds]
+        lines += [Line(method, (*said, *orders), apart, tuple(beside), seed) for seed in seeds]
     return lines
 
 
@@ -108,14 +109,14 @@ def _combined(values: Mapping[str, Sequence[str]]) -> list[tuple[tuple[str, str]
     return [tuple(zip(values, picked, strict=True)) for picked in product(*values.values())]
 
 
-def _seeds(text: str | None) -> list[tuple[str, ...]]:
-    """Return the words for each seed; none for the one that goes without saying."""
+def _seeds(text: str | None) -> list[int | None]:
+    """Return the seeds; None for the one that goes without saying."""
     if text is None:
-        return [()]
+        return [None]
     found = parse_numbers("--seeds", text)
     if sum(part[-1] - part[0] for part in found) > MOST:  # before a list is made of them
         raise PolarbearError(f"--seeds {text} are more than {MOST:,} runs")
-    return [("--seed", str(seed)) for seed in dict.fromkeys(chain(*found))]
+    return list(dict.fromkeys(chain(*found)))
 
 
 def _values(word: str) -> tuple[str, list[str]]:
