@@ -96,7 +96,9 @@ class Slurm:
         """Let a node die, with all that it trains."""
         self.daemons[name].kill()
         self.daemons.pop(name).wait()
-        on_it = [pid for pid in _processes() if f"SLURMD_NODENAME={name}" in _environment(pid)]
+        # Not those of another SLURM whose nodes have the same names.
+        told = {f"SLURMD_NODENAME={name}", f"SLURM_CONF={self.here}/slurm.conf"}
+        on_it = [pid for pid in _processes() if told <= set(_environment(pid))]
         for pid in {*map(_step_of, on_it), *on_it}:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
