@@ -35,9 +35,8 @@ class Feed:
     order of the steps. All buffers are made once: a step's graph knows them by their address.
     """
 
-    def __init__(self, images: Images, size: int, device: torch.device) -> None:
-        """Make the buffers for batches of up to ``size`` images."""
-        shape = (size, *images[:1].shape[1:])
+    def __init__(self, images: Images, shape: tuple[int, ...], device: torch.device) -> None:
+        """Make the buffers for batches of up to the images of ``shape`` (size, h, w, 3)."""
         self.images, self.device = images, device
         self.arrived = torch.zeros(shape, dtype=torch.uint8, device=device)
         self._side: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

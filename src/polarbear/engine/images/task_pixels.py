@@ -1,10 +1,10 @@
 """A task's images, decoded once when the task begins and kept as bytes while it lasts."""
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -23,6 +23,7 @@ log = logging.getLogger("polarbear")
 
 SHARE = 0.5  # of what is free: the rest is for the network, its steps, and other runs to come
 AT_ONCE = 256  # images decoded between two places where a run may be left for a while
+PAGE = 4096  # bytes that a host gives at once, when they are first written to
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +65,11 @@ class TaskPixels:
         """Count the images of the file."""
         return len(self.images)
 
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of an image: (h, w, 3), as the file's first has it."""
+        return np.shape(self.images[:1])[1:]
+
     def batches(self, rows: list[Ints]) -> Iterator[Tensor]:
         """Return one batch for each array of row numbers: of what is kept, or of the file."""
         if self.kept is not None and all((self._place[part] >= 0).all() for part in rows):
@@ -77,10 +83,10 @@ class TaskPixels:
         """
         if self._asked is not None and np.array_equal(rows, self._asked):
             return
-        began = time.monotonic()
         old = self._taken_out(rows)
-        shape = (len(rows), *np.shape(self.images[:1])[1:])
+        shape = (len(rows), *self.shape)
         data, way, room = self._room_for(shape)
+        self._tell(way, shape, room)
         if data is not None:
             yield from self._fill(data, rows, old)
             self._place[rows] = np.arange(len(rows))
@@ -90,7 +96,6 @@ class TaskPixels:
             else:
                 self.kept = StreamedPixels(HostImages(data, self._place.copy()), self.device)
         self._asked = rows
-        self._tell(way, shape, room, time.monotonic() - began)
 
     def _taken_out(self, rows: Ints) -> tuple[Ints, Tensor] | None:
         """Let go of what is kept, but for images of these rows: their positions, and the images."""
@@ -103,6 +108,10 @@ class TaskPixels:
         return found
 
     def _fill(self, data: Tensor, rows: Ints, old: tuple[Ints, Tensor] | None) -> Iterator[None]:
+        if data.device.type == "cpu":
+            for some in torch.split(data, AT_ONCE):  # taken now, lest other runs count it as free
+                some.view(-1)[::PAGE] = 0
+                yield
         new = np.ones(len(rows), dtype=bool)
         if old is not None:
             known, images = old
@@ -118,38 +127,34 @@ class TaskPixels:
     def _room_for(self, shape: tuple[int, ...]) -> tuple[Tensor | None, ImagesWay, int]:
         """Return memory for images of this shape, what it is called, and what was free there."""
         wanted, host = int(np.prod(shape)), free_host_bytes() // self.sharers
+        own = host if self.device.type == "cpu" else free_bytes(self.device)
         rooms: dict[ImagesWay, tuple[torch.device, int]] = {
-            "resident": (
-                self.device,
-                host if self.device.type == "cpu" else free_bytes(self.device),
-            )
+            "resident": (self.device, own),
+            "pinned": (torch.device("cpu"), host),
         }
-        if self.device.type != "cpu":
-            rooms["pinned"] = (torch.device("cpu"), host)
-        asked = "resident" if (self.way, self.device.type) == ("pinned", "cpu") else self.way
         for way, (device, free) in rooms.items():
-            if asked == way:
+            if self.way == way:
                 return torch.empty(shape, dtype=torch.uint8, device=device), way, free
-            if asked == "auto" and wanted <= SHARE * free:
+            if self.way == "auto" and wanted <= SHARE * free:
                 with suppress(torch.OutOfMemoryError):  # others were faster
                     return torch.empty(shape, dtype=torch.uint8, device=device), way, free
         return None, "streamed", max(free for _, free in rooms.values())
 
-    def _tell(self, way: ImagesWay, shape: tuple[int, ...], room: int, seconds: float) -> None:
-        """Say where the images are, once for each place."""
+    def _tell(self, way: ImagesWay, shape: tuple[int, ...], room: int) -> None:
+        """Say where the images will be, before they are decoded, once for each place."""
         if way == self._said:
             return
         self._said = way
         size = f"{shape[0]:,} take {np.prod(shape) / 1e9:.2g} GB of {room / 1e9:.3g} GB free"
         where = {
             "resident": "in memory" if self.device.type == "cpu" else "on the GPU",
-            "pinned": "in the host's memory, copied ahead of the GPU",
+            "pinned": "in the host's memory, copied ahead of the steps",
         }
         if way == "streamed":
-            log.warning("images are decoded again at every epoch: a task's %s", size)
+            why = "as asked" if self.way == way else f"a task's {size}"
+            log.warning("images are decoded again at every epoch: %s", why)
         else:
-            text = "images are decoded once per task (%.0f s) and kept %s: %s"
-            log.warning(text, seconds, where[way], size)
+            log.warning("images are decoded once per task and kept %s: %s", where[way], size)
 
 
 def feed_of(pixels: Pixels, size: int, device: torch.device) -> Feed | None:
@@ -159,8 +164,16 @@ def feed_of(pixels: Pixels, size: int, device: torch.device) -> Feed | None:
     """
     if resident(pixels) is not None:
         return None
-    found = pixels.kept or pixels.streamed if isinstance(pixels, TaskPixels) else pixels
-    return Feed(cast(StreamedPixels, found).images, size, device)
+    task = cast(TaskPixels, pixels)
+    found = cast(StreamedPixels, task.kept or task.streamed)
+    return Feed(found.images, (size, *task.shape), device)
+
+
+def image_shape(pixels: Pixels) -> tuple[int, ...]:
+    """Return the shape of an image of a file, wherever it is."""
+    if isinstance(pixels, TaskPixels):
+        return pixels.shape
+    return cast(ResidentPixels, pixels).data.shape[1:]
 
 
 def resident(pixels: Pixels) -> ResidentPixels | None:

@@ -19,7 +19,7 @@ from polarbear.engine.contract.method import Method
 from polarbear.engine.contract.predict import decided, measured, raw_scores
 from polarbear.engine.generator import generator_for
 from polarbear.engine.images.pixels import Pixels
-from polarbear.engine.images.task_pixels import resident
+from polarbear.engine.images.task_pixels import image_shape
 from polarbear.engine.images.transform import ImageTransform, ResizedTo, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.model import Model
@@ -32,9 +32,8 @@ from polarbear.score.decide import RawScores
 from polarbear.settings.settings import Settings
 
 PREDICT_AT_ONCE = 512  # images; more at a time are no faster on a CPU
-PREDICT_AT_ONCE_ON_GPU = 2048
-#: Small images on the device, in all their pixels: 8,192 of CIFAR's. To launch a network's kernels
-#: takes as long as they take for 2,048, and in a fleet all other runs wait for that.
+#: On a GPU, in all their pixels: 8,192 of CIFAR's. To launch a network's kernels takes as long as
+#: they take for 2,048 of these, and in a fleet all other runs wait for that.
 PREDICT_PIXELS_ON_GPU = 8192 * 32 * 32
 
 
@@ -58,10 +57,7 @@ class Learner:
         """Images predicted in one forward pass."""
         if self.machine.device.type != "cuda":
             return PREDICT_AT_ONCE
-        pixels = resident(self.train_pixels)
-        if pixels is None:
-            return PREDICT_AT_ONCE_ON_GPU
-        _, height, width, _ = pixels.data.shape
+        height, width, _ = image_shape(self.train_pixels)
         if isinstance(crop := self.transform.crop, ResizedTo):
             height = width = crop.side
         return max(256, PREDICT_PIXELS_ON_GPU // (height * width))
