@@ -92,7 +92,9 @@ def test_processes_give_the_pixels_of_threads(
     assert (fast == slow).all()
 
 
-@pytest.mark.parametrize("wrong", [FILES[7][:200], b"no image", jpeg(0, 61, 48), jpeg(0, 9999, 9)])
+@pytest.mark.parametrize(
+    "wrong", [FILES[7][:200], b"no image", jpeg(0, 61, 48), jpeg(0, 9999, 9), jpeg(0, 1, 1)]
+)
 @pytest.mark.parametrize("size", [None, 32])
 def test_what_is_wrong_with_an_image_is_said_as_ever(
     pool: Decoders, monkeypatch: pytest.MonkeyPatch, wrong: bytes, size: int | None

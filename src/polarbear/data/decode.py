@@ -169,8 +169,13 @@ def decode_into(
     failed, out = [], memory(shape)
     for i, one in enumerate(encoded):
         try:
-            out[i] = decode(one, "", size)
-        except (DataError, ValueError):
+            image = decode(one, "", size)
+        except DataError:
+            failed.append(i)
+            continue
+        if image.shape == shape[1:]:
+            out[i] = image
+        else:  # NumPy would repeat a single pixel, or row, to fill the place
             failed.append(i)
     return failed
 
