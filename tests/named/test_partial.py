@@ -136,7 +136,7 @@ def test_a_single_image_missing_in_imagenet_shows_in_the_sum() -> None:
 def test_classes_below_imagenets_smallest_are_named() -> None:
     lacking = IMAGENET.lacking(imagenet({"n02123045": 700, "n02123159": 0}, test=49))
     assert "2 classes have fewer than 732 training images" in lacking
-    assert "(n02123045: 700, n02123159: 0)" in lacking
+    assert "(n02123159: 0, n02123045: 700)" in lacking
     assert "998 classes have fewer than 50 test images" in lacking
 
 
@@ -231,6 +231,19 @@ def test_describe_refuses_partial_data_or_tells_what_they_lack(
     assert "No in-task validation images in 35 of 35 tasks: on a plateau, no rate" in text
     assert main([*command, "--partial", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "iirc-imagenet-full-v1-partial"
+
+
+@pytest.mark.parametrize("more", [(), ("--partial",), ("--cost",)])
+def test_describe_refuses_a_root_without_all_classes(
+    imagenet_root: Path, tmp_path: Path, refused: Callable[..., str], more: tuple[str, ...]
+) -> None:
+    """Counts from elsewhere would pass for those of the data that were asked for."""
+    for split in ("train", "val"):
+        (tmp_path / split).mkdir()
+        for one in sorted((imagenet_root / split).iterdir())[2:]:
+            (tmp_path / split / one.name).symlink_to(one)
+    command = ("describe", "iirc-imagenet-lite", "--root", str(tmp_path))
+    assert "train lacks 2 of the classes: 'n01440764', 'n01443537'" in refused(*command, *more)
 
 
 def test_predictions_for_partial_data_are_scored_as_such(

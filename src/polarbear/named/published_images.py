@@ -75,7 +75,7 @@ def _by_leaf(leaf: Ints, hierarchy: Hierarchy) -> list[Sized]:
 
 
 def _named(sizes: Sequence[Sized], least: int, what: str) -> Iterator[str]:
-    few = [(name, n) for name, n in sizes if n < least]
+    few = sorted(((name, n) for name, n in sizes if n < least), key=lambda one: one[1])
     if few:
         classes = counted(len(few), "class has", "classes have")
         yield f"{classes} fewer than {least:,} {what} images ({_shown(few)})"

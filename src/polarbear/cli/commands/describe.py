@@ -65,14 +65,17 @@ def describe(
 def count_benchmark(
     benchmark: Benchmark, order: int, root: Path | None
 ) -> tuple[Statistics, str | None]:
-    """Count a benchmark, by its data if they are there; and say what could not be read."""
+    """Count a benchmark, by its data if they are there; and say what could not be read.
+
+    Data that are asked for by their ``root`` must be there.
+    """
     schedule = benchmark.schedule(order)
     try:
         stream = load(benchmark.id, order, root)
         return stream_statistics(stream), _of_partial(stream, benchmark)
-    except PartialDataError:
-        raise
     except DataError as error:
+        if root is not None or isinstance(error, PartialDataError):
+            raise
         reason = str(error).split(". ")[0]
     nominal = nominal_stream(benchmark.id, order)
     if nominal is not None:

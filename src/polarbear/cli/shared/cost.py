@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from polarbear.base.errors import DataError, PartialDataError
+from polarbear.base.errors import DataError, PartialDataError, counted
 from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import (
     console,
@@ -67,18 +67,18 @@ def show_cost(
 
 
 def _data(benchmark: Benchmark, order: int, root: Path | None) -> Stream | None:
-    """Return the benchmark's stream if its data are there."""
+    """Return the benchmark's stream if its data are there, as they must be at a ``root``."""
     try:
         return load(benchmark.id, order, root)
-    except PartialDataError:
-        raise
-    except DataError:
+    except DataError as error:
+        if root is not None or isinstance(error, PartialDataError):
+            raise
         return None
 
 
 def _methods(benchmark: Benchmark) -> list[str]:
     """Return the methods in the paper's table of a benchmark; of one without, all that are ours."""
-    return [*paper_results(benchmark.id)] or [*METHODS]
+    return [*paper_results(replace(benchmark, partial=False).id)] or [*METHODS]
 
 
 def _table(costs: "Sequence[Cost]", rate: "Rate", exact: bool) -> Table:
@@ -123,9 +123,9 @@ def _lines(
     where = f"{rate.device}, {rate.precision}, {rate.network}, batches of {rate.batch_size}"
     peak = "" if rate.peak is None else f"; {_size(rate.peak)} of GPU memory"
     yield (
-        f"Measured here over {rate.steps} steps on made-up pixels ({where}): {rate.trained:,.1f} "
-        f"images/s trained, {rate.looked:,.1f} looked at{peak}. Hours are one run's, alone and "
-        "without reading files; other orders cost as much again."
+        f"Measured here over {counted(rate.steps, 'step')} on made-up pixels ({where}): "
+        f"{rate.trained:,.1f} images/s trained, {rate.looked:,.1f} looked at{peak}. Hours are one "
+        "run's, alone and without reading files; other orders cost as much again."
     )
     if not exact:
         yield (
