@@ -1,6 +1,7 @@
 """Tiny runs for tests of the engine: data that say which row they are, spies, real processes."""
 
 import hashlib
+import io
 import json
 import multiprocessing
 import os
@@ -18,12 +19,14 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
-from polarbear.base.arrays import Floats
+from polarbear.base.arrays import Floats, Pixels
 from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.source import Source
 from polarbear.benchmark.stream import Stream
+from polarbear.data.decode import LazyImages
 from polarbear.data.shapes import shapes
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.images.transform import TRANSFORMS
@@ -141,6 +144,48 @@ def shapes_stream(train_per_leaf: int = 20, test_per_leaf: int = 4, order: int =
     benchmark = find("iirc-shapes")
     source = shapes(train_per_leaf=train_per_leaf, test_per_leaf=test_per_leaf)
     return Stream.from_source(source, benchmark.hierarchy(), benchmark.schedule(order))
+
+
+@dataclass(frozen=True, eq=False)
+class Pngs:
+    """Encoded images in memory, which note the rows that are asked for."""
+
+    files: tuple[bytes, ...]
+    read: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def encoded(self, row: int) -> bytes:
+        self.read.append(row)
+        return self.files[row]
+
+    def name(self, row: int) -> str:
+        return f"{row}.png"
+
+    def where(self, row: int) -> str:
+        return self.name(row)
+
+
+def png(image: Pixels) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(image).save(out, "PNG")
+    return out.getvalue()
+
+
+@cache
+def encoded(file: str) -> tuple[bytes, ...]:
+    return tuple(map(png, shapes_stream().images(file)))
+
+
+def png_stream() -> tuple[Stream, Pngs]:
+    """The stream of the other tests, its images encoded without loss."""
+    plain = shapes_stream()
+    files = Pngs(encoded("train"))
+    source = replace(
+        plain.source, train=LazyImages(files), test=LazyImages(Pngs(encoded("test"))), checksum=""
+    )
+    return replace(plain, source=source), files
 
 
 SIDE = 16

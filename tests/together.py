@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine_run import shapes_stream, tiny
+from engine_run import png_stream, shapes_stream, tiny
+from polarbear.engine.images import task_pixels
 from polarbear.engine.world import the_world
 from polarbear.launch.runner import resume, run
 from polarbear.learn import Batch, Method, bce
@@ -111,9 +112,17 @@ def stopped_at(step: int) -> Callable[..., None]:
     return on_step
 
 
-def train(folder: str, method: str, stop: int | None = None, **settings: Any) -> bool:
-    """Begin a run or resume it, to its end or to a step; returns whether it came to its end."""
+def train(
+    folder: str, method: str, stop: int | None = None, *, encoded: bool = False, **settings: Any
+) -> bool:
+    """Begin a run or resume it, to its end or to a step; returns whether it came to its end.
+
+    Of ``encoded`` images, no process but the first has room for what a task decodes.
+    """
     more: dict[str, Any] = {"stream": shapes_stream()}
+    if encoded:
+        more["stream"], _ = png_stream()
+        task_pixels.SHARE *= the_world().is_first
     if stop is not None:
         more["on_step"] = stopped_at(stop)
     if the_world().told(lambda: Path(folder, "manifest.json").exists()):

@@ -1,10 +1,8 @@
 """A task's images, decoded once and kept: what a run gives is the same wherever they are."""
 
-import io
 import logging
 import resource
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -15,7 +13,7 @@ import torch
 from PIL import Image
 
 import fake_graphs
-from engine_run import interrupt_at, outcome, shapes_stream, tiny
+from engine_run import interrupt_at, outcome, png, png_stream, shapes_stream, tiny
 from polarbear.base.arrays import Pixels
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
@@ -47,48 +45,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 LITTLE = ImageTransform((0.5, 0.5, 0.5), (0.3, 0.3, 0.3), ResizedCrop(side=32))
-
-
-@dataclass(frozen=True, eq=False)
-class Pngs:
-    """Encoded images in memory, which note the rows that are asked for."""
-
-    files: tuple[bytes, ...]
-    read: list[int] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def encoded(self, row: int) -> bytes:
-        self.read.append(row)
-        return self.files[row]
-
-    def name(self, row: int) -> str:
-        return f"{row}.png"
-
-    def where(self, row: int) -> str:
-        return self.name(row)
-
-
-def png(image: Pixels) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(image).save(out, "PNG")
-    return out.getvalue()
-
-
-@cache
-def encoded(file: str) -> tuple[bytes, ...]:
-    return tuple(map(png, shapes_stream().images(file)))
-
-
-def png_stream() -> tuple[Stream, Pngs]:
-    """The stream of the other tests, its images encoded without loss."""
-    plain = shapes_stream()
-    files = Pngs(encoded("train"))
-    source = replace(
-        plain.source, train=LazyImages(files), test=LazyImages(Pngs(encoded("test"))), checksum=""
-    )
-    return replace(plain, source=source), files
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,14 @@ def test_two_processes_take_parts_with_batch_norm_over_both(folders: tuple[Path,
     assert RunFolder(folders[1] / "parts" / IN_PARTS[-1].replace(":", "-")).finished
 
 
+def test_each_process_keeps_images_where_it_has_room(tmp_path: Path) -> None:
+    one, two = (wanted(tmp_path / name, "er") for name in ("one", "two"))
+    in_order([{**two, "encoded": True}], tmp_path)
+    assert train(**one)
+    scores = [RunFolder(Path(run["folder"])).scores() for run in (one, two)]
+    assert [score.to_json() for score in scores[0]] == [score.to_json() for score in scores[1]]
+
+
 def test_a_killed_process_ends_the_others_and_all_go_on(tmp_path: Path) -> None:
     flags = {"network": "engine_run:TinyNetwork", "epochs": 1, "tasks": 2, "learning-rate": 0.01}
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]

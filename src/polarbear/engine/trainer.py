@@ -234,8 +234,10 @@ class Trainer:
         """Decode what the task's epochs look at, where it can be kept and is not yet."""
         pixels = self.learner.train_pixels
         if isinstance(pixels, TaskPixels) and self.task_steps is None:
+            alone = self.learner.world.size == 1
             for _ in pixels.keep(task_rows(self.learner, self.stream, self.progress.task)):
-                yield self.progress
+                if alone:  # several agree at every pause, and need not decode as much
+                    yield self.progress
 
     def _plan(self, epoch: int) -> EpochPlan:
         images, p = self.images, self.progress
