@@ -143,6 +143,8 @@ class Written:
         content = (part / WRITTEN).read_bytes() if (part / WRITTEN).exists() else b""
         whole = len(content) // RECORD * RECORD
         records = np.frombuffer(content[:whole], "<i8").reshape(-1, 3)
+        # A power cut may leave zeros at the end of a file.
+        records = records[: np.argmin(np.append(records[:, 0] > 0, False))]
         there = (part / IMAGES).stat().st_size if (part / IMAGES).exists() else 0
         known = cls(records[: np.searchsorted(np.cumsum(records[:, 0]), there, side="right")])
         for name, size in ((IMAGES, known.bytes), (WRITTEN, RECORD * len(known))):
