@@ -616,6 +616,7 @@ def test_memory_and_complete_labels_are_reckoned_with() -> None:
 def test_the_pace_of_late_and_the_time_left() -> None:
     pace = Pace()
     assert str(pace.left(100)) == str(pace.speed) == "nan"
+    pace.update(-50.0, 0)  # images are decoded until 0
     for second in range(0, 101, 10):
         pace.update(float(second), 5 * second)
     pace.update(110.0, 600)

@@ -61,7 +61,8 @@ class Pace:
 
     def update(self, now: float, done: int) -> None:
         """Take note of the work done by now."""
-        self.first = self.first or (now, done)
+        if self.first is None or done == self.first[1]:
+            self.first = now, done  # to decode images before the first step is no pace
         self.late.append((now, done))
         while now - self.late[0][0] > SPEED_OVER and len(self.late) > 2:
             self.late.popleft()
