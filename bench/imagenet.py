@@ -44,6 +44,7 @@ from polarbear.data.filenames import FileNames
 from polarbear.data.packed import PackedImages
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.networks import build_backbone, feature_width
+from polarbear.launch.bill import cost_of
 from polarbear.launch.runner import resume, run
 from polarbear.methods.presets import settings_for
 from polarbear.named.registry import find
@@ -417,13 +418,11 @@ def child(args: argparse.Namespace) -> None:
     for one in clock.epochs:
         print(f"  task {one.task}: {one.images:,} images in {one.seconds:.0f} s")
     print(f"  from the start of this process: {clock.ended - clock.began:.0f} s")
-    epochs, last = settings_for("er", "iirc-imagenet-full").epochs, clock.epochs[-1]
-    kept = [20 * (len(task.seen) - len(task.classes)) for task in stream]
-    passes = epochs * sum(len(task.train) + more for task, more in zip(stream, kept, strict=True))
+    last, passes = clock.epochs[-1], cost_of("er", args.full, stream, 256 * 256 * 3).passes
     hours = passes / (last.images / last.seconds) / 3600
     print(
-        f"  all {len(stream)} tasks of {epochs} epochs: {passes / 1e6:.0f} million image passes, "
-        f"{hours:.1f} hours at the rate of task {last.task}, whose only epoch also decoded",
+        f"  all {len(stream)} tasks as the paper trains them: {passes / 1e6:,.1f} million image "
+        f"passes, {hours:.1f} hours at the rate of task {last.task}, whose only epoch also decoded",
         flush=True,
     )
 
