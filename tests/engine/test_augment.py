@@ -275,6 +275,24 @@ def test_a_resized_crop_of_real_images_is_pils_up_to_rounding(imagenet_root: Pat
         assert off.mean() < 0.4
 
 
+def test_a_resized_crop_is_that_of_cut_and_resized_images_but_for_the_rim(
+    imagenet_root: Path,
+) -> None:
+    files = sorted(imagenet_root.glob("train/*/*"))[::400]
+    pictures = np.stack([decode(file.read_bytes(), file.name, 144) for file in files])
+    crop = ResizedCrop(side=112)
+    boxes = [(9, 40, 30, 70), (0, 3, 144, 140)] * (len(files) // 2)  # top, left, height, width
+    place = torch.tensor(boxes) / 144
+    jitter = Jitter(place, torch.zeros(len(files), dtype=torch.bool))
+    found = crop.cut(torch.from_numpy(pictures), jitter).numpy()
+    for picture, (top, left, h, w), cut in zip(pictures, boxes, found, strict=True):
+        whole = Image.fromarray(picture).crop((left, top, left + w, top + h))
+        by_pil = np.asarray(whole.resize((112, 112), Image.Resampling.BILINEAR)).astype(float)
+        off = np.abs(cut - by_pil)
+        assert off[3:-3, 3:-3].max() < 1.1
+        assert (off > 1.1).mean() < 0.05
+
+
 def test_evaluation_cuts_the_centre() -> None:
     found = for_evaluation(images(2, 20, 17), LITTLE)
     expected = [slow_normalised(i[4:16, 2:14], LITTLE) for i in images(2, 20, 17).numpy()]

@@ -133,7 +133,9 @@ class ResizedCrop:
     A box takes ``scale`` of the area with width : height in ``ratio``, both drawn as torchvision
     draws them, but placed at parts of a pixel. It is resized as PIL's bilinear resize does it,
     antialiased where the box shrinks: beside PIL on the same box of real images every pixel is
-    within 1 of 255, which is PIL's rounding. For evaluation the centre is cut out.
+    within 1 of 255, which is PIL's rounding. torchvision cuts first and resizes then, so that a
+    pixel at the rim knows no neighbour outside of the box: on 100 real images 0.4 % of the values
+    differ by more than 1, by 36 at most, all of them there. For evaluation the centre is cut out.
     """
 
     side: int = 224
