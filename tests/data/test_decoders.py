@@ -120,6 +120,12 @@ def test_where_a_process_is_killed_threads_do_its_work(
     assert "threads do its work" in caplog.text
 
 
+def test_what_stops_a_run_leaves_its_processes_to_it(pool: Decoders) -> None:
+    """Ctrl-C and SIGTERM come to a whole group, and a run decodes on to its next checkpoint."""
+    groups = {os.getpgid(one._process.pid) for one in pool._all}
+    assert os.getpgid(0) not in groups
+
+
 def test_where_there_is_no_room_threads_do_the_work(
     pool: Decoders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

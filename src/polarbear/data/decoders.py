@@ -10,7 +10,6 @@ import logging
 import mmap
 import os
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
@@ -54,6 +53,7 @@ class Decoder:
                 [sys.executable, "-c", code],
                 pass_fds=handles,
                 stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C, and what a cluster sends, is for whoever asked
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             )
         self._link = Connection(ours.detach())
@@ -70,9 +70,13 @@ class Decoder:
         """Return the memory that both sides see, as an array of a shape."""
         return self._memory.array(shape, grow=True)
 
-    def close(self) -> None:
-        """End the process."""
+    def tell_to_end(self) -> None:
+        """Let the process end, once it has done what it was told."""
         self._link.close()
+
+    def close(self) -> None:
+        """Wait for the end of the process."""
+        self.tell_to_end()
         self._process.wait()
         self._file.close()
 
@@ -112,6 +116,8 @@ class Decoders:
 
     def close(self) -> None:
         """End them."""
+        for one in self._all:  # all at once, then wait for each
+            one.tell_to_end()
         for one in self._all:
             one.close()
 
@@ -148,7 +154,6 @@ def _end() -> None:
 
 def serve(socket: int, file: int) -> None:
     """Be a decoding process: do what comes until nobody is there any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asked
     link, memory = Connection(socket), _Memory(file)
     while True:
         try:
