@@ -171,6 +171,12 @@ def test_a_cancelled_job_stays_so_and_its_script_can_be_submitted_by_hand(slurm:
     polarbear(*ASKED, *orders("0-1"), *ON_SLURM, "--at-once", "1", SLOW="0.2")
     wait_for_training(0)
     assert states(0, 1) == ["running", "waiting"]
+    words = [*ASKED, *orders("1"), *ON_SLURM, "--batch-size", "8"]
+    done = subprocess.run(
+        [sys.executable, "-m", "polarbear", *words], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "_1 with other settings (batch_size): `scancel" in done.stderr
     slurm.ask("scancel", "--name", job())
     wait_until(lambda: not slurm.jobs())
     time.sleep(10)  # longer than a requeue takes

@@ -6,6 +6,7 @@ where it was stopped early.
 """
 
 import re
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -16,23 +17,26 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from polarbear.base.errors import PolarbearError, counted
+from polarbear.base.files import plain
 from polarbear.base.version import __version__
 from polarbear.cli.shared.console import console, error_console
 from polarbear.cli.shared.elsewhere import Elsewhere
 from polarbear.cli.shared.exit_code import ElsewhereError
 from polarbear.cli.shared.training import How, Wanted
 from polarbear.runs.job import give_to, last_job, take_from_job
-from polarbear.runs.waiting import let_wait
+from polarbear.runs.waiting import let_wait, waiting_in
 
 WARNING_SECONDS = 120  # before a time limit: enough for a step and a checkpoint
 
 #: Words that the script needs as they are, and what to write instead where there is something.
 OURS = {"array": "--pack or --at-once", "nodes": "--nodes", "time": "--time"}
 OURS |= dict.fromkeys(("job-name", "output", "open-mode", "chdir"), "nothing")
-GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gres")
 
 #: What follows the tasks: waits for polarbear and decides whether the task goes back to the queue.
 REST = """
+# What runs go on from, and their ends: a task that adds to these comes back as often as it likes.
+kept() { find "${runs[@]}" -path '*/checkpoint/*.json' -o -name finished.json; } 2>/dev/null
+before=$(kept)
 stopped=
 train &
 child=$!
@@ -43,10 +47,13 @@ trap '' TERM
 
 case $code$stopped in
   0*) exit 0 ;;
-  75 | 130 | 143 | *yes) ;; # stopped with a checkpoint, or worth another try
-  137) [ "${SLURM_RESTART_COUNT:-0}" -lt 10 ] || exit 137 ;; # killed, perhaps for want of memory
+  75 | 130 | 137 | 143 | *yes) ;; # stopped with a checkpoint, killed, or worth another try
   *) exit "$code" ;;
 esac
+if [ "$(kept)" = "$before" ] && [ "${SLURM_RESTART_COUNT:-0}" -ge 10 ]; then
+  echo "given up with code $code: started $((SLURM_RESTART_COUNT + 1)) times, the last in vain"
+  exit "$code"
+fi
 # A task that was cancelled, or that SLURM itself requeues, is completing: that is left alone.
 case $(squeue --noheader --jobs="$task" --format='%T %r') in
   RUNNING* | *TimeLimit*) scontrol requeue "$task" ;;
@@ -67,7 +74,7 @@ class Array:
     asked: Elsewhere
     how: How
 
-    def log(self, task: int | str) -> Path:
+    def log(self, task: int) -> Path:
         """Return where a task writes."""
         return self.script.parent / f"{task}.log"
 
@@ -95,12 +102,13 @@ class Array:
             "ntasks-per-node": "1",
         }
         own = dict(map(_own_word, (word for words in asked.sbatch for word in words)))
-        words |= {"gpus-per-node": str(self.gpus)} if self.gpus and not own.keys() & GPUS else {}
+        if self.gpus and not any(map(_asks_for_gpus, own.items())):
+            words["gpus-per-node"] = str(self.gpus)
         words |= {"time": asked.time} if asked.time else {}
         return {
             **words,
             "chdir": str(Path.cwd()),
-            "output": str(self.log("%a")),
+            "output": str(self.script.parent).replace("%", "%%") + "/%a.log",
             "open-mode": "append",
             "requeue": None,
             "signal": f"B:TERM@{warning}",
@@ -131,6 +139,8 @@ class Array:
             yield f'meet=(--nnodes={nodes} --rdzv-id="$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"'
             yield "  --rdzv-backend=c10d"
             yield '  --rdzv-endpoint="$(hostname):$((20000 + SLURM_JOB_ID % 20000))")'
+        if not any(map(_asks_for_gpus, self._words().items())):
+            yield "export CUDA_VISIBLE_DEVICES= # those of other jobs, where SLURM hides none"
         yield "train() {"
         if self.on_gpu:
             yield "  # Never on a CPU in place of a GPU: where none is seen, it is tried again."
@@ -194,22 +204,37 @@ def _array(wanted: Sequence[Wanted], asked: Elsewhere, how: How, beside: Path) -
         raise PolarbearError("--gpus 0 leaves no GPU for --device cuda: leave out one of them")
     folders = [one.folder for one in wanted]
     packs = tuple(tuple(folders[i : i + size]) for i in range(0, len(folders), size))
-    when = time.strftime("%Y%m%d-%H%M%S")
+    # Jobs are known by their names: no two have the same, even if submitted at the same time.
+    when = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     script = beside / "slurm" / when / "array.sh"
     return Array(packs, f"polarbear-{when}", script, gpus, gpus > 0 and not cpu_alone, asked, how)
 
 
 def _not_in_a_job(wanted: Iterable[Wanted]) -> Iterator[Wanted]:
-    """Leave out what a task that waits or trains has."""
+    """Leave out what a task that waits or trains has; one of other settings is refused."""
     given = [(one, last_job(one.folder)) for one in wanted]
     names = {job.name for _, job in given if job is not None}
     live = _live(names) if names else {}
     for one, job in given:
         if job is not None and (number := live.get((job.name, job.task))):
+            _refuse_others(one, number)
             said = f"{one.folder} is in SLURM's job {number}: left to it"
             error_console().print(said, soft_wrap=True)
         else:
             yield one
+
+
+def _refuse_others(wanted: Wanted, number: str) -> None:
+    """Refuse a run that waits in a job with other settings; one that has begun was compared."""
+    if (waiting := waiting_in(wanted.folder)) is None:
+        return
+    asked = plain(wanted.settings.to_dict())
+    others = [name for name, value in asked.items() if waiting.settings.get(name) != value]
+    if others:
+        raise PolarbearError(
+            f"{wanted.folder} waits in SLURM's job {number} with other settings "
+            f"({', '.join(others)}): `scancel {number}` first, or choose another folder (--out DIR)"
+        )
 
 
 def _live(names: Iterable[str]) -> dict[tuple[str, int], str]:
@@ -236,6 +261,12 @@ def _own_word(word: str) -> tuple[str, str | None]:
     if name in OURS:
         raise PolarbearError(f"--sbatch {word}: the script has its own, write {OURS[name]} instead")
     return name, value if equals else None
+
+
+def _asks_for_gpus(word: tuple[str, str | None]) -> bool:
+    """Whether a word for ``sbatch`` is about GPUs; ``gres`` may be about other things alone."""
+    name, value = word
+    return name.startswith("gpus") or (name in ("gres", "tres-per-node") and "gpu" in (value or ""))
 
 
 def _how_words(how: How) -> list[str]:
