@@ -1,6 +1,7 @@
 """Runs for a cluster: what is refused, and the script that SLURM gets; no cluster is needed."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -11,10 +12,11 @@ import pytest
 from polarbear.cli import main
 from polarbear.cli.commands import runs as command
 from polarbear.cli.commands.run import plan
+from polarbear.cli.shared import on_slurm
 from polarbear.cli.shared.on_slurm import Array
 from polarbear.cli.shared.training import How
 from polarbear.runs.job import give_to, last_job, log_of
-from polarbear.runs.waiting import find_waiting, let_wait, waiting_in
+from polarbear.runs.waiting import let_wait, waiting_in
 
 SHAPES = ("--benchmark", "iirc-shapes")
 TINIEST = (*SHAPES, "--epochs", "1", "--tasks", "1", "--first-task-factor", "1")
@@ -56,13 +58,31 @@ def test_without_ray_nothing_is_written(refused, monkeypatch) -> None:
     assert not Path("runs").exists()
 
 
+def test_jobs_that_are_submitted_at_the_same_time_have_names_of_their_own(
+    refused, monkeypatch
+) -> None:
+    Path("bin").mkdir()
+    Path("bin/sbatch").write_text("#!/bin/sh\nexit 1\n")
+    Path("bin/sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{Path('bin').absolute()}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(on_slurm.time, "strftime", lambda _: "now")
+    for out in ("one", "two"):
+        words = ("run", "finetune", *SHAPES, "--on", "slurm", "--out", f"all/{out}")
+        assert "`sbatch --parsable all/slurm/now-" in refused(*words)
+    scripts = [file.read_text() for file in Path("all").rglob("array.sh")]
+    assert len({told(text)["job-name"] for text in scripts}) == 2
+
+
 def script(
-    *words: str, packs=(("runs/a", "runs/b c"),), gpus: int = 1, how: How | None = None
+    *words: str,
+    packs=(("runs/a", "runs/b c"),),
+    gpus: int = 1,
+    how: How | None = None,
+    at: str = "runs/slurm/now/array.sh",
 ) -> str:
     asked = plan(["er", *SHAPES, "--on", "slurm", *words])[0].where
     folders = tuple(tuple(map(Path, pack)) for pack in packs)
-    at = Path("runs/slurm/now/array.sh")
-    return Array(folders, "polarbear-now", at, gpus, gpus > 0, asked, how or How()).text()
+    return Array(folders, "polarbear-now", Path(at), gpus, gpus > 0, asked, how or How()).text()
 
 
 def told(text: str) -> dict[str, str | None]:
@@ -96,6 +116,7 @@ def test_the_script_says_all_that_was_asked_for() -> None:
 
 def test_words_of_ones_own_take_the_place_of_ours(refused) -> None:
     assert "gpus-per-node" not in told(script("--sbatch", "gres=gpu:a100:1"))
+    assert "gpus-per-node" in told(script("--sbatch", "gres=scratch:100"))
     assert told(script("--time", "2"))["signal"] == "B:TERM@30"  # half a minute of two
     for word, message in (
         ("time=1", "the script has its own, write --time instead"),
@@ -117,6 +138,51 @@ def test_each_task_has_its_pack_and_gpus_are_looked_for() -> None:
     assert "resume --root 'my data' --tensorboard --save-every 5.0 \"${runs[@]}\"" in text
     assert "seen < 1" in text
     assert "device_count" not in script(gpus=0)
+
+
+def test_the_page_shows_the_script_as_it_is() -> None:
+    page = Path(__file__).parents[2] / "docs/how-to/cluster.md"
+    assert on_slurm.REST in page.read_text(encoding="utf-8")
+
+
+def test_a_job_without_gpus_sees_none_of_others() -> None:
+    line = "export CUDA_VISIBLE_DEVICES="
+    assert line in script(gpus=0)
+    assert line not in script(gpus=1)
+    assert line not in script("--sbatch", "gres=gpu:a100:1")
+
+
+def test_a_percent_sign_in_a_folder_is_no_word_of_slurms() -> None:
+    assert told(script(at="50%a/slurm/now/array.sh"))["output"] == "50%%a/slurm/now/%a.log"
+
+
+@pytest.mark.parametrize(
+    ("restarts", "leaves", "comes_back"),
+    [(9, "", True), (10, "", False), (10, "0008.safetensors", False), (200, "0008.json", True)],
+)
+def test_a_task_comes_back_ten_times_in_vain_and_for_ever_where_it_gets_further(
+    restarts: int, leaves: str, comes_back: bool, tmp_path: Path
+) -> None:
+    """SLURM's programs only say here that they were called: in the real one, this takes long."""
+    folder = tmp_path / "runs/b c/checkpoint"
+    folder.mkdir(parents=True)
+    (folder / "0007.json").touch()
+    does = f"touch {shlex.quote(str(folder / leaves))}" if leaves else ":"
+    text, found = re.subn(
+        r"^train\(\) \{.*?^\}", f"train() {{ {does}; exit 75; }}", script(), flags=re.S | re.M
+    )
+    assert found == 1
+    programs = "squeue() { echo RUNNING None; }\nscontrol() { echo asked for: $*; }\n"
+    known = {"SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "0"}
+    done = subprocess.run(
+        ["bash", "-c", programs + text],
+        env=os.environ | known | {"SLURM_RESTART_COUNT": str(restarts)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 75
+    assert ("asked for: requeue 5_0" in done.stdout) == comes_back
+    assert ("given up with code 75: started 11 times" in done.stdout) == (not comes_back)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +220,7 @@ def test_resume_begins_what_waits_and_runs_watches_what_a_job_has(capsys, monkey
     assert len(looks) == 1
     Path("job.json").rename("all/one/job.json")
     assert main(["resume", "all/one"]) == 0
-    assert [one.folder for one in find_waiting("all")] == [Path("all/two")]
+    assert [waiting_in(Path("all", name)) is None for name in ("one", "two")] == [True, False]
     assert main(["resume", "all"]) == 0
     assert "all/one is finished: skipped" in capsys.readouterr().err
     assert main(["runs", "all", "--json"]) == 0
@@ -167,6 +233,22 @@ def test_resume_begins_what_waits_and_runs_watches_what_a_job_has(capsys, monkey
     assert json.loads(Path("all/one/manifest.json").read_text())["threads"] == 1
     scores = [Path("all", name, "scores.jsonl").read_bytes() for name in ("one", "two")]
     assert scores[0] == scores[1]
+
+
+def test_a_run_that_is_gone_or_damaged_leaves_the_others_of_its_pack_alone(capsys) -> None:
+    settings = plan(["finetune", *TINIEST, "--device", "cpu"])[0].settings
+    for name in ("damaged", "whole"):
+        let_wait(Path("all", name), settings, threads=1)
+    Path("all/damaged/asked.json").write_text("{}")
+    assert main(["runs", "all", "--json"]) == 0
+    states = [line["state"] for line in json.loads(capsys.readouterr().out)]
+    assert states == ["unreadable", "waiting"]
+    assert main(["resume", *(f"all/{name}" for name in ("gone", "damaged", "whole"))]) == 2
+    told = capsys.readouterr().err
+    assert "all/gone is no run folder" in told
+    assert "all/damaged/asked.json is damaged" in told
+    assert "2 of 3 runs failed: all/gone, all/damaged" in told
+    assert Path("all/whole/finished.json").exists()
 
 
 def test_what_cannot_be_read_of_a_job_is_none() -> None:

@@ -1,6 +1,5 @@
 """Runs that nobody has begun: their folders hold what is asked for, ``asked.json``."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,19 +29,20 @@ def let_wait(folder: Path, settings: Settings, threads: int | None = None) -> No
             write_json(folder / NAME, sealed(asked))
 
 
-def find_waiting(root: str | Path) -> Iterator[Waiting]:
-    """Go through the folders at or below one whose runs wait."""
-    for file in sorted(Path(root).rglob(NAME)):
-        if (found := waiting_in(file.parent)) is not None:
-            yield found
+def asked_folders(root: Path) -> list[Path]:
+    """Return the folders at or below one where runs wait, or did until just now."""
+    return sorted(file.parent for file in root.rglob(NAME))
 
 
 def waiting_in(folder: Path) -> Waiting | None:
     """Return the run that waits in a folder, None if there is none or it was begun."""
     file = folder / NAME
-    if not file.is_file() or (folder / "manifest.json").exists():
+    if (folder / "manifest.json").exists():
         return None
     with reading(file):
-        asked = unsealed(file.read_bytes(), required=True)
+        try:
+            asked = unsealed(file.read_bytes(), required=True)
+        except FileNotFoundError:  # never there, or begun meanwhile
+            return None
         # Earlier versions did not say how many threads.
         return Waiting(folder, dict(asked["settings"]), asked.get("threads"))

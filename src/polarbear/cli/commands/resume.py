@@ -14,7 +14,7 @@ from polarbear.cli.shared.several_runs import say_finished, train_all
 from polarbear.cli.shared.training import How, Wanted, engine
 from polarbear.runs.folder import RunFolder, find_runs
 from polarbear.runs.guards import RunError
-from polarbear.runs.waiting import find_waiting, waiting_in
+from polarbear.runs.waiting import asked_folders, waiting_in
 from polarbear.settings.settings import Settings
 
 
@@ -49,16 +49,11 @@ def resume(
 
 
 def _below(folder: Path) -> list[Path]:
-    """Return the folders at or below one that hold a run, or wait for theirs."""
+    """Return the folders at or below one that hold a run, or wait for theirs; else it alone."""
     if (folder / "manifest.json").exists():
         return [folder]
-    waiting = [one.folder for one in find_waiting(folder)]
-    found = sorted([*waiting, *(run.path for run in find_runs(folder))])
-    if not found:
-        raise RunError(
-            f"{folder} is no run folder: it has no manifest.json, nor has a folder below it"
-        )
-    return found
+    begun = {run.path for run in find_runs(folder)}
+    return sorted(begun.union(asked_folders(folder))) or [folder]
 
 
 def _left_to_do(path: Path) -> Wanted | None:
@@ -78,6 +73,10 @@ def _wanted(path: Path) -> Wanted | None:
         settings = Settings.from_dict(waiting.settings)
         threads = waiting.threads or usual_threads(settings)
         return Wanted(str(path), path, settings, threads=threads)
+    if not (path / "manifest.json").exists():
+        raise RunError(
+            f"{path} is no run folder: it has no manifest.json, nor has a folder below it"
+        )
     run = RunFolder(path)
     if run.finished:
         return None

@@ -28,7 +28,7 @@ from polarbear.report.read.runs import read_each
 from polarbear.runs.folder import RunFolder, find_runs
 from polarbear.runs.job import log_of
 from polarbear.runs.process import last_process
-from polarbear.runs.waiting import Waiting, find_waiting
+from polarbear.runs.waiting import asked_folders, waiting_in
 from polarbear.score.decide import ORACLE
 from polarbear.settings.settings import Settings
 
@@ -64,7 +64,7 @@ def runs(
     while True:
         found = _all_read(folder, found)
         lines = [_line(path, run) for path, run in found.items()]
-        lines += map(_waiting, find_waiting(folder))
+        lines += filter(None, map(_waiting, asked_folders(folder)))
         if watch:
             console().clear()
         _show(lines, [run for run in found.values() if isinstance(run, Run)], folder, json=json)
@@ -153,10 +153,14 @@ def _state(line: dict[str, Any]) -> str:
     return f"{told}: {readable(line['error'])}" if line["error"] else told
 
 
+def _unreadable(path: str, error: PolarbearError) -> dict[str, Any]:
+    log.warning("unreadable: %s", one_line(str(error)))
+    return {"path": path} | UNKNOWN | {"state": "unreadable", "problem": str(error)} | NOBODY
+
+
 def _line(path: str, run: Run | PolarbearError) -> dict[str, Any]:
     if isinstance(run, PolarbearError):
-        log.warning("unreadable: %s", one_line(str(run)))
-        return {"path": path} | UNKNOWN | {"state": "unreadable", "problem": str(run)} | NOBODY
+        return _unreadable(path, run)
     folder = RunFolder(Path(path))
     state = "finished" if run.finished else folder.state()
     line = {
@@ -179,7 +183,13 @@ def _line(path: str, run: Run | PolarbearError) -> dict[str, Any]:
     return line | {"left": left, "log": log_of(folder.path)}
 
 
-def _waiting(one: Waiting) -> dict[str, Any]:
+def _waiting(folder: Path) -> dict[str, Any] | None:
+    try:
+        one = waiting_in(folder)
+    except PolarbearError as error:
+        return _unreadable(str(folder), error)
+    if one is None:  # begun meanwhile: listed with the others, or the next time
+        return None
     asked = {name: one.settings[name] for name in ("method", "benchmark", "order", "seed", "tasks")}
     state = {"state": "waiting", "problem": None}
     line = {"path": str(one.folder)} | UNKNOWN | asked | {"done": 0} | state | NOBODY
