@@ -168,7 +168,7 @@ def test_a_time_limit_may_be_shorter_than_a_run(slurm: Slurm) -> None:
 
 
 def test_a_cancelled_job_stays_so_and_its_script_can_be_submitted_by_hand(slurm: Slurm) -> None:
-    polarbear(*ASKED, *orders("0-1"), *ON_SLURM, "--at-once", "1", SLOW="0.2")
+    polarbear(*ASKED, *orders("0-1"), *ON_SLURM, "--at-once", "1", SLOW="0.6")
     wait_for_training(0)
     assert states(0, 1) == ["running", "waiting"]
     words = [*ASKED, *orders("1"), *ON_SLURM, "--batch-size", "8"]
