@@ -275,7 +275,7 @@ def test_streamed_images_give_the_scores_of_resident_ones(tmp_path: Path, method
     lazy = replace(stream, source=Source(source.leaves, train, *more))
     settings = tiny(method, tasks=2, epochs=1, keep_scores=True)
     resident = outcome(trained(tmp_path / "resident", settings))
-    streamed = outcome(trained(tmp_path / "streamed", settings, lazy))
+    streamed = outcome(trained(tmp_path / "streamed", replace(settings, images="streamed"), lazy))
     assert streamed == resident
     assert train.asked > 10
     assert test.asked == 2
