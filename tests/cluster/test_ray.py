@@ -176,3 +176,18 @@ def test_a_cluster_that_is_gone_may_come_back() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 75
     assert "nobody answers at 127.0.0.1:9" in done.stderr
+
+
+def test_what_ray_ends_for_want_of_memory_is_not_begun_anew_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_memory_usage_threshold", "0.01")  # any machine is above that
+    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "200")
+    once = "on_ray.RAY_TRIES.update(RAY_task_oom_retries='1')"  # Ray waits longer after each
+    program = f"from polarbear.cli import main; from polarbear.cli.shared import on_ray; {once}"
+    command = [sys.executable, "-c", f"{program}; raise SystemExit(main())", "run", "er", *LASTING]
+    command += ["--on", "ray", "--ray-address", "local", "--out", "all"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 75, done.stderr
+    assert "Ray lost it" in done.stdout

@@ -43,6 +43,9 @@ VARIABLES = ("POLARBEAR_DATA",)
 #: because they differ in their numbers alone; nothing is told to its makers.
 RAY_SPEAKS = {"RAY_COLOR_PREFIX": "0", "RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
+#: What Ray itself ends for want of memory counts apart, and without this for ever.
+RAY_TRIES = {"RAY_task_oom_retries": str(RETRIES)}
+
 
 class MovedError(Exception):
     """A task whose machine asked it to stop, not its user: Ray tries it elsewhere."""
@@ -121,7 +124,7 @@ def train_on_ray(
 @contextmanager
 def _connected(address: str | None) -> Iterator[ModuleType]:
     """Join the cluster of this address, that of RAY_ADDRESS or of this machine; else begin one."""
-    for name, value in RAY_SPEAKS.items():
+    for name, value in (RAY_SPEAKS | RAY_TRIES).items():
         os.environ.setdefault(name, value)
     import ray
 
