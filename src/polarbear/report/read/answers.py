@@ -1,6 +1,6 @@
 """What a run says of the test images after a task, beside the truth."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -116,8 +116,8 @@ def _stream(benchmark: str, classes: tuple[tuple[str, ...], ...], root: str | No
     return load(benchmark, root=root, schedule=Schedule.of(classes), partial=True)
 
 
-def _files(run: Run) -> list[Path]:
-    return [run.path / "predictions" / f"after_{run.moment(j)}.npz" for j in run.done]
+def _files(run: Run) -> Iterator[Path]:
+    return (run.path / "predictions" / f"after_{run.moment(j)}.npz" for j in run.done)
 
 
 def _broken(run: Run) -> Path | None:

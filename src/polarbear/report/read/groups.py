@@ -103,7 +103,7 @@ class Run:
         """The class order and seed, in words."""
         return f"order {self.order}, seed {self.seed}"
 
-    @property
+    @cached_property
     def done(self) -> tuple[int, ...]:
         """Tasks after which the run has scores."""
         return tuple(int(j) for j in np.flatnonzero(~np.isnan(self.scores["pw_jaccard"])))

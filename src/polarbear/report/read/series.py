@@ -38,7 +38,11 @@ class Series:
 
 def average(score: str) -> Series:
     """Return a score over all images seen so far."""
-    return Series(lambda run: run.scores.get(score, np.full(run.tasks, np.nan)))
+    return Series(lambda run: run.scores[score] if score in run.scores else _none(run))
+
+
+def _none(run: Run) -> Floats:
+    return np.full(run.tasks, np.nan)
 
 
 def course(task: int) -> Series:
