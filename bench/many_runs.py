@@ -2,7 +2,8 @@
 
 The runs are made up: ten methods in ten orders of IIRC-CIFAR (22 tasks), as many seeds as it takes,
 every JSON file in the format of today with its checksums, and few epochs. A fiftieth of them wait,
-another has stopped half-way. Measured are seconds and memory of each command in a fresh process.
+another has stopped half-way. Measured are seconds, those of all processors
+together, and memory of each command in a fresh process.
 """
 
 import argparse
@@ -121,22 +122,22 @@ def _files(
     return found | {"finished.json": text(facts)}
 
 
-def measured(words: list[str]) -> tuple[float, float]:
-    """Return seconds and megabytes of a command; memory is that of its largest process."""
+def measured(words: list[str]) -> tuple[float, float, float]:
+    """Return seconds, those of all its processors, and megabytes of a command's largest process."""
     program = (
         "import resource, sys; from polarbear.cli import main; code = main(sys.argv[1:]); "
         "who = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN; "
-        "most = max(resource.getrusage(one).ru_maxrss for one in who); "
-        "print(most, file=sys.stderr); sys.exit(code)"
+        "used = [resource.getrusage(one) for one in who]; "
+        "print(sum(one.ru_utime + one.ru_stime for one in used), "
+        "max(one.ru_maxrss for one in used) / 1024, file=sys.stderr); sys.exit(code)"
     )
     began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
     seconds = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"{words}: {done.stderr}")
-    return seconds, int(done.stderr.split()[-1]) / 1024
+    busy, memory = map(float, done.stderr.split()[-2:])
+    return seconds, busy, memory
 
 
 def main() -> None:
@@ -145,7 +146,9 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a folder to make the runs in, and to leave them")
     parser.add_argument("--only", default="", help="commands with this in them")
     asked = parser.parse_args()
-    print("| runs | command | seconds | memory |\n|--:|---|--:|--:|", flush=True)
+    print(
+        "| runs | command | seconds | of processors | memory |\n|--:|---|--:|--:|--:|", flush=True
+    )
     for count in asked.runs:
         with tempfile.TemporaryDirectory() as temporary:
             root = (asked.keep or Path(temporary)) / f"{count}-runs"
@@ -154,7 +157,7 @@ def main() -> None:
                 files, size = make(root, count)
                 seconds = time.perf_counter() - began
                 made = f"{files:,} files, {size / 1e6:,.0f} MB"
-                print(f"| {count:,} | (made up: {made}) | {seconds:.0f} | |", flush=True)
+                print(f"| {count:,} | (made up: {made}) | {seconds:.0f} | | |", flush=True)
             out = str(Path(temporary) / "report")
             er, lucir = str(root / "er"), str(root / "lucir")
             for words in (
@@ -166,10 +169,9 @@ def main() -> None:
             ):
                 shown = " ".join(words).replace(str(root), "DIR").replace(out, "OUT")
                 if asked.only in shown:
-                    seconds, memory = measured(words)
-                    print(
-                        f"| {count:,} | `{shown}` | {seconds:.1f} | {memory:.0f} MB |", flush=True
-                    )
+                    seconds, busy, memory = measured(words)
+                    cells = f"{seconds:.1f} | {busy:.1f} | {memory:.0f} MB"
+                    print(f"| {count:,} | `{shown}` | {cells} |", flush=True)
     print(
         f"\n{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}, "
         f"{platform.system()}, Python {platform.python_version()}, numpy {np.__version__}"
