@@ -140,7 +140,7 @@ class Array:
             yield "  --rdzv-backend=c10d"
             yield '  --rdzv-endpoint="$(hostname):$((20000 + SLURM_JOB_ID % 20000))")'
         if not any(map(_asks_for_gpus, self._words().items())):
-            yield "export CUDA_VISIBLE_DEVICES= # those of other jobs, where SLURM hides none"
+            yield "export CUDA_VISIBLE_DEVICES= # none was asked for, and SLURM may hide none"
         yield "train() {"
         if self.on_gpu:
             yield "  # Never on a CPU in place of a GPU: where none is seen, it is tried again."
