@@ -17,7 +17,7 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "srun")
 NODES = ("n1", "n2", "n3")
-PATIENCE = 240.0
+PATIENCE = 480.0  # a machine with other work took half of it
 
 CONF = """
 ClusterName=test
