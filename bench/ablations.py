@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from polarbear.engine.contract.batch import TaskContext
+from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method
 from polarbear.engine.nets.heads import LinearHead
 from polarbear.engine.nets.model import Model
@@ -21,6 +21,7 @@ from polarbear.methods.er_infinite import ERInfinite
 from polarbear.methods.icarl_cnn import ICarlCNN
 from polarbear.methods.incremental_joint import IncrementalJoint
 from polarbear.methods.kin import Kin
+from polarbear.methods.lucir import LUCIR
 from polarbear.named.registry import find
 
 AUTHORS_SEED = 100
@@ -94,6 +95,23 @@ def draw_like_the_authors(model: Model) -> None:
         conv.weight.copy_(other.weight)
     head.weight.copy_(linear.weight)
     head.bias.copy_(linear.bias)
+
+
+class LUCIRSigma(LUCIR):
+    """LUCIR that notes σ: its mean over each epoch, and in what part of the steps it is below 0.
+
+    Below 0 every score has the wrong sign. With ``{"options": {"margin_moves_sigma": true}}`` for
+    settings its steps are the authors'.
+    """
+
+    summary = "LUCIR with σ in its log"
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return LUCIR's loss."""
+        sigma = self.model.head.sigma.detach()
+        self.log("sigma", sigma)
+        self.log("sigma_below_0", (sigma < 0).float())
+        return super().loss(batch)
 
 
 class KinTrueParents(Kin):
