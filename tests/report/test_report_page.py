@@ -539,7 +539,7 @@ def test_ten_methods_and_ten_orders_stay_under_2_mb(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cifar = find("iirc-cifar")
-    sized = replace(cifar, name="cifar-sized", open_source=cifar_sized)
+    sized = replace(cifar, name="cifar-sized", open_source=cifar_sized, images_per_leaf=None)
     monkeypatch.setitem(_REGISTRY, "cifar-sized", sized)
     stream = polarbear.load("cifar-sized")
     random = np.random.default_rng(0)
