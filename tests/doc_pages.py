@@ -2,7 +2,9 @@
 
 import re
 import shlex
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
@@ -19,6 +21,14 @@ FENCED = re.compile(
     r"^(?:<!-- needs: (?P<needs>[^\n]+) -->\n)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
+
+
+def bench_script(name: str) -> ModuleType:
+    """Return a script of ``bench``, such as one that writes a page, as a module."""
+    spec = spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Block(NamedTuple):

@@ -1,20 +1,16 @@
 """The page of all methods says what their classes and the files in ``results`` say."""
 
-from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 
 import pytest
 
-from doc_pages import ROOT
+from doc_pages import bench_script
 
 
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
     """Return the script that writes the page."""
-    spec = spec_from_file_location("methods_page", ROOT / "bench" / "methods_page.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return bench_script("methods_page")
 
 
 def test_the_page_is_what_the_script_writes(maker: ModuleType) -> None:

@@ -3,14 +3,13 @@
 import json
 import re
 import shutil
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import mean, stdev
 from types import ModuleType
 
 import pytest
 
-from doc_pages import PAGES, ROOT
+from doc_pages import PAGES, ROOT, bench_script
 
 RESULTS = ROOT / "results" / "iirc-cifar"
 WITH_MEANS = ("agem", "er", "icarl-cnn", "icarl-norm", "kin", "lucir")
@@ -100,10 +99,7 @@ def test_what_is_said_of_kin_in_words_is_so() -> None:
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
     """Return the script that writes the page of results."""
-    spec = spec_from_file_location("results_page", ROOT / "bench" / "results_page.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return bench_script("results_page")
 
 
 def test_the_page_of_results_is_what_the_script_writes(maker: ModuleType) -> None:
