@@ -77,6 +77,20 @@ def test_the_table_of_kins_parts_is_that_of_the_files() -> None:
     assert len(rows) == 7
 
 
+def test_the_table_of_kins_decisions_is_that_of_the_files() -> None:
+    names = ("no parents", "no balance", "no distillation", "no holes", "linear head")
+    for name in (*names, "true parents (oracle)"):
+        (said,) = re.findall(
+            rf"^\| {re.escape(name)} \|(.*)\|$", PAGES["docs/methods/kin.md"], re.M
+        )
+        folder = "kin-" + name.removesuffix(" head").removesuffix(" (oracle)").replace(" ", "-")
+        parts = runs(f"../ablations/iirc-cifar/{folder}")
+        due = [mean(run["r"][21] for run in parts)]
+        for rule in ("top1", "top1-parent", "expected-tree"):
+            due.append(mean(run["r_by_rule"][rule][21] for run in parts))
+        assert cells(said) == [f"{score:.3f}" for score in due], name
+
+
 def test_what_is_said_of_kin_in_words_is_so() -> None:
     found = runs("kin")
     last, over = [run["r"][21] for run in found], [mean(run["r"]) for run in found]
