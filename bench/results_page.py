@@ -10,19 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
+from pages import DASH, DOCS, RESULTS, filled, last_and_over_all, plus_minus, shown, table
 from polarbear.methods.catalogue import METHODS
 from polarbear.report.read.differences import beside_paper
 from polarbear.report.read.groups import Group
 from polarbear.report.read.paper import Published, paper_results
 from polarbear.report.read.runs import read_runs
 from polarbear.report.read.words import spans
-from polarbear.score.intervals import interval
 
-ROOT = Path(__file__).parents[1]
-PAGE, RESULTS = ROOT / "docs" / "results.md", ROOT / "results"
-BEGIN, END = "<!-- made by bench/results_page.py -->", "<!-- until here -->"
+PAGE = DOCS / "results.md"
+BEGIN = "<!-- made by bench/results_page.py -->"
 NO_METHODS = ("ablations",)
-DASH = "–"
 
 
 def tables(results: Path = RESULTS) -> str:
@@ -38,6 +36,10 @@ def section(folder: Path) -> str:
     runs = read_runs(folder)
     paper = paper_results(runs.benchmark)
     last = runs.tasks - 1
+    if not paper:
+        heads = ["method", "orders", f"ours, R_{last}", "ours, all tasks", "minutes per run"]
+        heads += ["runs", "hardware"]
+        return f"## {runs.benchmark}\n\n{table(heads, map(alone, runs.groups))}"
     scores = ["method", "orders", f"ours, R_{last}", "paper", "difference", "tasks apart"]
     scores += ["ours, all tasks", "paper"]
     told = ["method", "verdict", "minutes per run", "runs", "hardware"]
@@ -52,22 +54,25 @@ def section(folder: Path) -> str:
     )
 
 
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def linked(group: Group) -> str:
     """Return a method's title, with a link to its page where it has one."""
     known = group.method in METHODS
     return f"[{group.title}](methods/{group.method}.md)" if known else group.title
 
 
+def alone(group: Group) -> list[str]:
+    """Return a row of a benchmark that the paper has no figures for."""
+    return [
+        linked(group),
+        spans(group.orders),
+        *map(shown, last_and_over_all(group)),
+        *cost(group),
+    ]
+
+
 def beside(group: Group, paper: Published | None) -> list[str]:
     """Return the orders, our means with their intervals, and the paper's with the difference."""
-    scores = [run.scores["pw_jaccard"] for run in group.runs]
-    ours = [shown([one[-1] for one in scores]), shown([one.mean() for one in scores])]
+    ours = [shown(one) for one in last_and_over_all(group)]
     if paper is None:
         return [spans(group.orders), ours[0], DASH, DASH, DASH, ours[1], DASH]
     found = [beside_paper(group, paper, task).difference for task in range(group.tasks)]
@@ -82,17 +87,6 @@ def beside(group: Group, paper: Published | None) -> list[str]:
         ours[1],
         f"{np.nanmean(paper.mean):.3f}",
     ]
-
-
-def shown(scores: list[float]) -> str:
-    """Return a mean with its 95 % interval, where there are several."""
-    found = interval(scores)
-    return f"{found.mean:.3f}" + plus_minus(found.half_width)
-
-
-def plus_minus(half_width: float) -> str:
-    """Return half of an interval in words, nothing where there is none."""
-    return "" if np.isnan(half_width) else f" ± {half_width:.3f}"
 
 
 def verdict(group: Group, paper: Published | None) -> str:
@@ -119,8 +113,7 @@ def hardware(group: Group) -> str:
 
 def written(page: str) -> str:
     """Return a page with its tables as they should be."""
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{rest.split(END)[1]}"
+    return filled(page, BEGIN, tables())
 
 
 if __name__ == "__main__":

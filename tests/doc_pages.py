@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +28,11 @@ def bench_script(name: str) -> ModuleType:
     """Return a script of ``bench``, such as one that writes a page, as a module."""
     spec = spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
     module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(ROOT / "bench"))  # as Python does with the folder of a script
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
     return module
 
 

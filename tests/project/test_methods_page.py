@@ -1,10 +1,13 @@
 """The page of all methods says what their classes and the files in ``results`` say."""
 
+import json
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from doc_pages import bench_script
+from doc_pages import PAGES, bench_script
+from polarbear.methods.catalogue import METHODS
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +41,65 @@ def test_what_kin_keeps_is_what_its_page_says(maker: ModuleType) -> None:
     images, networks, megabytes, told, _ = maker.costs("kin")
     assert (images, networks, told) == ("20 per class", "22", "task borders")
     assert float(megabytes) == pytest.approx(7.1 + 41.6, abs=0.5)
+
+
+# Results
+
+
+def summary(results: Path, method: str, benchmark: str, r: list[float]) -> None:
+    file = results / benchmark / method / "order-0.json"
+    file.parent.mkdir(parents=True)
+    about = {"method": method, "benchmark": benchmark, "order": 0, "r": r}
+    file.write_text(json.dumps(about), encoding="utf-8")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_page_of_a_method_has_its_results(maker: ModuleType, method: str) -> None:
+    page = PAGES[f"docs/methods/{method}.md"]
+    found = maker.Found(maker.RESULTS)
+    assert found.with_results(method, page) == page, "run python bench/methods_page.py"
+    assert found.verdict(method) not in ("", maker.DASH)
+
+
+def test_results_come_into_the_pages_beside_published_ones(
+    maker: ModuleType, tmp_path: Path
+) -> None:
+    summary(tmp_path, "wa", "cil-cifar-b0-5", [0.9] * 19 + [0.4812])
+    summary(tmp_path, "wa", "iirc-cifar", [0.5] * 21 + [0.06])
+    summary(tmp_path, "hcv", "iirc-cifar", [0.5] * 21 + [0.28])
+    found = maker.Found(tmp_path)
+    verdict = "48.1 % after 20 tasks of 5 classes, 48 % published"
+    assert found.reached("wa") == ["0", "0.060", "0.480", "48.1", "48", verdict]
+    own = found.with_results("wa", PAGES["docs/methods/wa.md"])
+    assert f"## Result\n\n{maker.BEGIN}\n\n**{verdict}.**\n" in own
+    assert "| cil-cifar-b0-5 | 0 | 0.481 | 0.879 |" in own
+    assert found.reached("hcv")[1:5] == ["0.280", "0.490", "–", "–"]
+    assert found.verdict("hcv").startswith("Nothing to compare with")
+    assert found.verdict("lwf") == "Not run on real data yet"
+
+
+@pytest.fixture(scope="module")
+def classes() -> ModuleType:
+    """Return the script that writes the tables of class-incremental learning."""
+    return bench_script("class_incremental")
+
+
+def test_the_class_incremental_page_is_what_the_script_writes(classes: ModuleType) -> None:
+    page = classes.PAGE.read_text(encoding="utf-8")
+    assert classes.written(page) == page, "run python bench/class_incremental.py"
+
+
+def test_class_incremental_accuracies_stand_beside_published_ones(
+    classes: ModuleType, tmp_path: Path
+) -> None:
+    summary(tmp_path, "bic", "cil-cifar-b0-5", [0.9] * 19 + [0.4312])
+    summary(tmp_path, "bic", "cil-cifar", [0.6] * 10 + [0.5])
+    summary(tmp_path, "mine", "cil-cifar", [0.6] * 10 + [0.7])
+    lines = classes.tables(tmp_path).splitlines()
+    in_fives, after_fifty = (line for line in lines if line.startswith("| [BiC]"))
+    assert in_fives.endswith("| 0 | 43.1 | 43 | 87.7 | – |")
+    assert after_fifty.endswith("| 0 | 50.0 | – | 59.1 | 53.2 |")
+    assert "| mine | 0 | 70.0 | – | 60.9 | – |" in lines
+    assert any(
+        line.startswith("| [LwF]") and line.endswith("| – | – | 13 | – | – |") for line in lines
+    )

@@ -141,3 +141,16 @@ def test_a_row_of_ones_own_needs_its_files_alone(maker: ModuleType, tmp_path: Pa
     rows = [line for line in maker.tables(tmp_path).splitlines() if line.startswith("| mine |")]
     assert [cells(row)[1] for row in rows] == ["0–9", "not in the paper's table"]
     assert "ablations" not in maker.tables(tmp_path)
+
+
+def test_a_benchmark_that_the_paper_has_not_is_shown_without_it(
+    maker: ModuleType, tmp_path: Path
+) -> None:
+    shutil.copytree(RESULTS / "er", tmp_path / "cil-cifar" / "er")
+    for file in (tmp_path / "cil-cifar" / "er").glob("*.json"):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps(content | {"benchmark": "cil-cifar"}), encoding="utf-8")
+    title, _, heads, _, row = maker.tables(tmp_path).splitlines()
+    assert title == "## cil-cifar-v1"
+    assert cells(heads)[2:4] == ["ours, R_21", "ours, all tasks"]
+    assert cells(row)[1:] == ["0–9", "0.113 ± 0.008", "0.166 ± 0.011", "10.4", "10", "NVIDIA H200"]
