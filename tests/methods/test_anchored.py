@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from polarbear.engine.contract.batch import Batch
+from polarbear.methods import anchored
 from polarbear.methods.anchored import Anchored
 from polarbear.methods.ewc import EWC
 from polarbear.methods.mas import MAS
@@ -74,6 +75,24 @@ def test_ewc_adds_the_fisher_information_of_every_task() -> None:
     expected = expected / 2 + slow_mean(learner, batches, log_loss(slice(4, 7)), 2) / 3
     with_images(learner, batches).end_task()
     torch.testing.assert_close(learner.importance, expected, rtol=1e-4, atol=1e-8)
+
+
+def test_only_as_many_gradients_are_held_as_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learner = at_task(MAS)
+    with_images(learner, [batch_for(learner, 5, seed=1)])
+    held: list[int] = []
+
+    def size(gradients: Tensor) -> Tensor:
+        held.append(len(gradients))
+        return gradients.abs()
+
+    whole = anchored.mean_over_images(learner, lambda z, y: z.sum(), Tensor.abs)
+    monkeypatch.setattr(anchored, "HELD", 2 * len(whole) + 1)
+    parted = anchored.mean_over_images(learner, lambda z, y: z.sum(), size)
+    assert set(held) == {2, 1}
+    torch.testing.assert_close(parted, whole)
 
 
 def test_mas_adds_how_far_each_weight_moves_the_outputs() -> None:

@@ -11,7 +11,7 @@ from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce
 from polarbear.methods.vectors import flat
 
-AT_ONCE = 16  # images whose gradients are held at the same time, each as large as the network
+HELD = 2**26  # numbers at most in the gradients held at the same time, each a network's
 
 
 class Anchored(Method):
@@ -87,10 +87,13 @@ def mean_over_images(
     def number(at: dict[str, Tensor], image: Tensor, targets: Tensor) -> Tensor:
         return output(functional_call(model, at, (image[None],))[0], targets)
 
-    of_each = vmap(grad(number), in_dims=(None, 0, 0), chunk_size=AT_ONCE)
+    of_each = vmap(grad(number), in_dims=(None, 0, 0))
     total, count = torch.zeros_like(flat(parameters.values())), 0
+    at_once = max(1, HELD // len(total))
     for batch in method.context.batches("task"):
-        found = of_each(parameters, batch.images, batch.targets)
-        total += flat(size(part).sum(dim=0) for part in found.values())
+        some = zip(batch.images.split(at_once), batch.targets.split(at_once), strict=True)
+        for images, targets in some:
+            found = of_each(parameters, images, targets)
+            total += flat(size(part).sum(dim=0) for part in found.values())
         count += len(batch.images)
     return total / max(count, 1)
