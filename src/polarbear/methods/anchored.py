@@ -91,8 +91,8 @@ def mean_over_images(
     total, count = torch.zeros_like(flat(parameters.values())), 0
     at_once = max(1, HELD // len(total))
     for batch in method.context.batches("task"):
-        some = zip(batch.images.split(at_once), batch.targets.split(at_once), strict=True)
-        for images, targets in some:
+        parts = (torch.split(each, at_once) for each in (batch.images, batch.targets))
+        for images, targets in zip(*parts, strict=True):
             found = of_each(parameters, images, targets)
             total += flat(size(part).sum(dim=0) for part in found.values())
         count += len(batch.images)
