@@ -216,6 +216,7 @@ def test_resume_begins_what_waits_and_runs_watches_what_a_job_has(capsys, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(command.time, "sleep", finish)
+        patch.setattr(command, "LOOKS_BETWEEN_RUNS", 1)
         assert main(["runs", "all", "--watch"]) == 0
     assert len(looks) == 1
     Path("job.json").rename("all/one/job.json")
@@ -260,3 +261,22 @@ def test_what_cannot_be_read_of_a_job_is_none() -> None:
     for text in ("", "[1]", '{"name": 1, "task": 2, "log": "x"}'):
         (folder / "job.json").write_text(text)
         assert log_of(folder) is None
+
+
+def test_runs_watches_what_a_job_has_and_whose_node_died(capsys, monkeypatch) -> None:
+    folder = Path("all/run")
+    assert main(["run", "finetune", *TINIEST, "--device", "cpu", "--out", str(folder)]) == 0
+    done = (folder / "finished.json").rename("finished.json")
+    gone = {"host": "n1", "pid": 1, "state": "running"}
+    (folder / "process.json").write_text(json.dumps(gone))
+    give_to(folder, "polarbear-now", 0, Path("all/slurm/now/0.log"))
+    looks = []
+
+    def train_elsewhere(_: float) -> None:
+        looks.append(capsys.readouterr().out)
+        done.rename(folder / "finished.json")
+
+    monkeypatch.setattr(command.time, "sleep", train_elsewhere)
+    assert main(["runs", "all", "--watch"]) == 0
+    assert "dead, n1 1, log all/slurm/now/0.log" in looks[0]
+    assert len(looks) == 1

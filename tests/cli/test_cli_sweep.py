@@ -17,6 +17,7 @@ from polarbear.cli.commands import runs as command
 from polarbear.cli.commands.run import plan
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.process import announced, last_process
+from polarbear.runs.waiting import let_wait
 
 SHAPES = ("--benchmark", "iirc-shapes")
 TINIEST = (*SHAPES, "--epochs", "1", "--tasks", "1", "--first-task-factor", "1", "--threads", "1")
@@ -236,3 +237,21 @@ def test_watch_draws_until_nothing_runs(capsys, monkeypatch, refused) -> None:
     assert (out.count("running"), out.count("finished"), len(slept)) == (1, 1, 1)
     assert f"{os.getpid()}" in out
     assert "--watch is for people" in refused("runs", "all", "--watch", "--json")
+
+
+def test_watch_waits_between_two_runs_of_a_sweep(capsys, monkeypatch) -> None:
+    assert main(["run", "er", *TINIEST, *ON_CPU, "--out", "all/run"]) == 0
+    let_wait(Path("all/next"), plan(["er", *TINIEST])[0].settings)
+    looks = []
+
+    def begin_late(_: float) -> None:
+        looks.append(capsys.readouterr().out)
+        if len(looks) == command.LOOKS_BETWEEN_RUNS - 1:
+            Path("all/next/asked.json").rename("asked.json")
+
+    monkeypatch.setattr(command.time, "sleep", begin_late)
+    assert main(["runs", "all", "--watch"]) == 0
+    assert len(looks) == command.LOOKS_BETWEEN_RUNS - 1
+    assert "waiting" in looks[-1]
+    Path("asked.json").rename("all/next/asked.json")
+    assert main(["runs", "all", "--watch"]) == 0  # not for ever: nobody may be at it

@@ -39,6 +39,7 @@ UNKNOWN = dict.fromkeys(
 )
 NOBODY = dict.fromkeys(("host", "pid", "left", "error", "log"))
 SECONDS_BETWEEN_LOOKS = 3.0
+LOOKS_BETWEEN_RUNS = 10  # one of a sweep has ended, and the next reads its data
 
 
 def runs(
@@ -61,6 +62,7 @@ def runs(
     if watch and json:
         raise PolarbearError("--watch is for people, --json for programs: leave one of them out")
     found: dict[str, Run | PolarbearError] = {}
+    looks = LOOKS_BETWEEN_RUNS
     while True:
         found = _all_read(folder, found)
         lines = [_line(path, run) for path, run in found.items()]
@@ -68,7 +70,8 @@ def runs(
         if watch:
             console().clear()
         _show(lines, [run for run in found.values() if isinstance(run, Run)], folder, json=json)
-        if not watch or not any(map(_may_go_on, lines)):
+        looks = _looks_left(lines, looks)
+        if not watch or not looks:
             return
         time.sleep(SECONDS_BETWEEN_LOOKS)
 
@@ -85,9 +88,16 @@ def _all_read(
     return {path: found[path] for path in paths}
 
 
+def _looks_left(lines: list[dict[str, Any]], before: int) -> int:
+    """Return how often to look again: what waits for its turn may just be about to have it."""
+    if any(map(_may_go_on, lines)):
+        return LOOKS_BETWEEN_RUNS
+    return before - 1 if any(line["state"] == "waiting" for line in lines) else 0
+
+
 def _may_go_on(line: dict[str, Any]) -> bool:
     """Whether a run trains, or waits in a job of a cluster, perhaps once more."""
-    in_a_job = line["log"] is not None and line["state"] in ("waiting", "stopped")
+    in_a_job = line["log"] is not None and line["state"] in ("waiting", "stopped", "dead")
     return in_a_job or line["state"] == "running"
 
 
