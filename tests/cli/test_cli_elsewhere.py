@@ -156,6 +156,29 @@ def test_a_percent_sign_in_a_folder_is_no_word_of_slurms() -> None:
     assert told(script(at="50%a/slurm/now/array.sh"))["output"] == "50%%a/slurm/now/%a.log"
 
 
+def task_that(does: str, restarts: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a script that trains nothing; SLURM's programs only say that they were called."""
+    text, found = re.subn(
+        r"^train\(\) \{.*?^\}", f"train() {{ {does}; }}", script(), flags=re.S | re.M
+    )
+    assert found == 1
+    programs = "squeue() { echo RUNNING None; }\nscontrol() { echo asked for: $*; }\n"
+    known = {"SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "0"}
+    return subprocess.run(
+        ["bash", "-c", programs + text],
+        env=os.environ | known | {"SLURM_RESTART_COUNT": str(restarts)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("signal", ["TERM", "USR1", "USR2"])
+def test_whatever_warns_of_a_time_limit_stops_the_runs_and_brings_the_task_back(signal) -> None:
+    done = task_that(f"sleep 1; kill -{signal} $$; exec sleep 60")
+    assert done.returncode == 143  # of what was stopped
+    assert "asked for: requeue 5_0" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("restarts", "leaves", "comes_back"),
     [(9, "", True), (10, "", False), (10, "0008.safetensors", False), (200, "0008.json", True)],
@@ -163,23 +186,12 @@ def test_a_percent_sign_in_a_folder_is_no_word_of_slurms() -> None:
 def test_a_task_comes_back_ten_times_in_vain_and_for_ever_where_it_gets_further(
     restarts: int, leaves: str, comes_back: bool, tmp_path: Path
 ) -> None:
-    """SLURM's programs only say here that they were called: in the real one, this takes long."""
+    """In a real SLURM, this takes long."""
     folder = tmp_path / "runs/b c/checkpoint"
     folder.mkdir(parents=True)
     (folder / "0007.json").touch()
     does = f"touch {shlex.quote(str(folder / leaves))}" if leaves else ":"
-    text, found = re.subn(
-        r"^train\(\) \{.*?^\}", f"train() {{ {does}; exit 75; }}", script(), flags=re.S | re.M
-    )
-    assert found == 1
-    programs = "squeue() { echo RUNNING None; }\nscontrol() { echo asked for: $*; }\n"
-    known = {"SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "0"}
-    done = subprocess.run(
-        ["bash", "-c", programs + text],
-        env=os.environ | known | {"SLURM_RESTART_COUNT": str(restarts)},
-        capture_output=True,
-        text=True,
-    )
+    done = task_that(f"{does}; exit 75", restarts)
     assert done.returncode == 75
     assert ("asked for: requeue 5_0" in done.stdout) == comes_back
     assert ("given up with code 75: started 11 times" in done.stdout) == (not comes_back)

@@ -160,7 +160,7 @@ def test_a_killed_process_and_a_dead_node_cost_nothing_but_time(slurm: Slurm) ->
 
 
 def test_a_time_limit_may_be_shorter_than_a_run(slurm: Slurm) -> None:
-    words = ("--time", "1", "--sbatch", "signal=B:TERM@40")
+    words = ("--time", "1", "--sbatch", "signal=B:USR1@40")
     polarbear(*ASKED, *orders("0"), *ON_SLURM, *words, SLOW="0.6")
     wait_for_the_end(0)
     assert slurm.restarts(job())["0"] > 0

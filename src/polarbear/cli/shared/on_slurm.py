@@ -41,9 +41,9 @@ stopped=
 train &
 child=$!
 # A time limit is near, or the task is to make room: polarbear writes a checkpoint and ends.
-trap 'stopped=yes; stop' TERM
+trap 'stopped=yes; stop' TERM USR1 USR2
 while wait "$child"; code=$?; kill -0 "$child" 2>/dev/null; do :; done
-trap '' TERM
+trap '' TERM USR1 USR2
 
 case $code$stopped in
   0*) exit 0 ;;
