@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -208,9 +209,26 @@ def test_a_task_comes_back_ten_times_in_vain_and_for_ever_where_it_gets_further(
 )
 def test_one_run_on_several_gpus_is_started_by_torchrun(words, gpus: int, launcher) -> None:
     text = script(*words, gpus=gpus)
-    assert ("torch.distributed.run" in text) == (launcher is not None)
+    assert ("shared.torchrun" in text) == (launcher is not None)
     assert launcher is None or launcher in text
     assert ("exec srun" in text) == ("--nodes" in words)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        ("exit(75)", "exit(2)", 75),  # the disk was full, and the other one lost its partner
+        ("time.sleep(60)", "os.kill(os.getpid(), signal.SIGKILL)", 75),
+        ("exit(2)", "time.sleep(60)", 2),
+    ],
+)
+def test_a_job_of_several_processes_ends_with_the_code_of_what_failed(first, second, code) -> None:
+    does = f"if os.environ['RANK'] == '0':\n    {first}\nelse:\n    {second}\n"
+    Path("does.py").write_text(f"import os, signal, time\n{does}")
+    command = [sys.executable, "-m", "polarbear.cli.shared.torchrun", "--standalone"]
+    done = subprocess.run([*command, "--nproc-per-node=2", "does.py"], capture_output=True)
+    assert done.returncode == code, done.stderr
+    assert b"exitcode" in done.stderr  # as torchrun tells it
 
 
 def test_resume_begins_what_waits_and_runs_watches_what_a_job_has(capsys, monkeypatch) -> None:

@@ -129,7 +129,7 @@ class Array:
         starts, on_each, stop = python, "", 'kill -TERM "$child"'
         if self.asked.pack in (None, 1) and per_node * nodes > 1:
             yield "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # without it, restarts may hang"
-            starts = f"{python} -m torch.distributed.run --max-restarts=3"
+            starts = f"{python} -m polarbear.cli.shared.torchrun --max-restarts=3"
             starts += f" --nproc-per-node={per_node}"
             starts += " --standalone" if nodes == 1 else ' "${meet[@]}"'
         if nodes > 1:
