@@ -18,8 +18,10 @@ from torch import Tensor
 from engine_run import png_stream, shapes_stream, tiny
 from polarbear.engine.images import task_pixels
 from polarbear.engine.world import the_world
+from polarbear.launch import checkpoint
 from polarbear.launch.runner import resume, run
 from polarbear.learn import Batch, Method, bce
+from polarbear.runs.folder import RunFolder
 
 TESTS = Path(__file__).parent
 
@@ -133,4 +135,8 @@ def train(
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for wanted in json.loads(Path(sys.argv[1]).read_text()):
-        train(**wanted)
+        ended = train(**wanted)
+        # Whichever process asks: what the first one writes is there.
+        assert ended == RunFolder(Path(wanted["folder"])).finished
+        written = checkpoint.numbers(Path(wanted["folder"], "checkpoint"))
+        assert ended or len(written) == 2, written  # of the first task's end, and of the stop

@@ -215,6 +215,10 @@ class World:
         found = self.reduce(torch.tensor(flags, dtype=torch.int32))
         return tuple(bool(count) for count in found.tolist())
 
+    def meet(self) -> None:
+        """Wait until all processes have come here."""
+        self.any(False)  # a flag at least: nobody waits for nothing
+
     @contextmanager
     def _reaching(self) -> Iterator[None]:
         """Say in our words that the others cannot be reached any more."""

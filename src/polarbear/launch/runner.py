@@ -189,6 +189,7 @@ def _advance(
                 progress.epoch,
                 folder.path,
             )
+            world.meet()  # torchrun ends the others half a minute after the first that goes
             return False
         yield progress
         learner.machine.allow_tf32()
@@ -197,7 +198,7 @@ def _advance(
         kept = kept_bytes(learner, prepared.stream, trainer.tasks - 1)
         passes = count_passes(folder)
         folder.finish({"tasks": trainer.tasks, "seconds": seconds, "passes": passes, "kept": kept})
-    world.any()  # none goes before the run is finished
+    world.meet()  # none goes before the run is finished
     return True
 
 
