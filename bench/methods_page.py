@@ -50,7 +50,8 @@ def tables(results: Path = RESULTS) -> str:
             "network itself and, while a task is learnt, the previous one are not counted. "
             "*Told* is what its own lines ask for: task borders to know which classes are new, "
             "or all labels, which no learner has. *Passed* are images in training, forward and "
-            "backward, in the main phases: of a task, of memory, and beside a step.",
+            "backward, in the main phases: of a task, of memory, and beside a step. What teachers "
+            "pass forward is not counted, nor that GEM goes backward once per earlier task.",
             table(what, [[linked(name), *costs(name)] for name in METHODS]),
             "## What each reaches",
             "Means of $R_j$ (pw-JS on test) on IIRC-CIFAR, with 95 % intervals where there are "
