@@ -226,7 +226,7 @@ def test_folders_of_several_methods_are_compared_method_by_method(
 
 
 def test_our_own_results_have_the_papers_settings(capsys: Any) -> None:
-    assert "not the paper's" not in printed(capsys, "compare", RESULTS)
+    assert "not the paper's" not in printed(capsys, "compare", RESULTS / "iirc-cifar")
 
 
 # --- summarise --------------------------------------------------------------------------------
