@@ -143,20 +143,22 @@ def test_what_sbatch_refuses_is_in_no_job() -> None:
     wait_for_the_end(0)
 
 
-def test_a_killed_process_and_a_dead_node_cost_nothing_but_time(slurm: Slurm) -> None:
-    polarbear(*ASKED, *orders("0-1"), *ON_SLURM, "--at-once", "2", SLOW="0.2")
-    wait_for_training(0, 1)
+def test_a_killed_process_a_dead_node_and_a_requeue_cost_nothing_but_time(slurm: Slurm) -> None:
+    polarbear(*ASKED, *orders("0-2"), *ON_SLURM, "--at-once", "3", SLOW="0.2")
+    wait_for_training(0, 1, 2)
+    (number,) = set(slurm.ask("squeue", "--noheader", "--name", job(), "--format=%F").split())
+    slurm.ask("scontrol", "requeue", f"{number}_2")  # as where it makes room for another
     node = {task: node for task, _, node in slurm.jobs()}["1"]
     killed = last_process(run(0).path)
     os.kill(killed.pid, signal.SIGKILL)
     slurm.kill_node(node)
     try:
         wait_until(lambda: "dead" in states(0, 1))
-        wait_for_the_end(0, 1)
+        wait_for_the_end(0, 1, 2)
     finally:
         slurm.start_node(node)
-    assert slurm.restarts(job()) == {"0": 1, "1": 1}
-    assert_as_if_unbroken(0, 1)
+    assert slurm.restarts(job()) == {"0": 1, "1": 1, "2": 1}
+    assert_as_if_unbroken(0, 1, 2)
 
 
 def test_a_time_limit_may_be_shorter_than_a_run(slurm: Slurm) -> None:
