@@ -28,7 +28,7 @@ from polarbear.base.files import write_json
 from polarbear.base.sealed import sealed
 from polarbear.benchmark.stream import Stream
 from polarbear.cli import ToStderr, main
-from polarbear.cli.commands.run import parse, threads_of
+from polarbear.cli.commands.run import parse, plan, threads_of
 from polarbear.cli.shared import live as watch
 from polarbear.cli.shared.eta import Pace, Workload
 from polarbear.cli.shared.live import Lines, Watch
@@ -181,6 +181,35 @@ def test_values_by_name_are_json_or_text() -> None:
     words = ["--network", "mine:vit", "--network-options", "depth=2", "name=tiny"]
     asked = parse(["er", *SHAPES, *words]).settings
     assert asked.network_options == {"depth": 2, "name": "tiny"}
+
+
+@pytest.mark.parametrize(
+    ("words", "compiled"),
+    [
+        ((), "auto"),
+        (("--compile",), True),
+        (("--compile", "--epochs", "3"), True),
+        (("--no-compile",), False),
+        (("--compile", "auto"), "auto"),
+        (("--compile=no",), False),
+        (("--preset", "compiled.toml"), True),
+        (("--preset", "compiled.toml", "--compile", "auto"), "auto"),
+    ],
+)
+def test_compiling_is_chosen_or_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], compiled: object
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("compiled.toml").write_text("compile = true\n")
+    assert parse(["er", *SHAPES, *words]).settings.compile == compiled
+
+
+def test_a_sweep_over_compiling(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text('[sweep]\ncompile = [true, false, "auto"]\n')
+    for words in (("--sweep", "compile=true,no,auto"), ("--from", str(file))):
+        asked = plan(["er", *SHAPES, *words])
+        assert [one.settings.compile for one in asked] == [True, False, "auto"]
 
 
 def test_every_setting_and_option_is_a_flag_with_help(output) -> None:

@@ -73,6 +73,21 @@ def test_a_run_of_other_settings_is_refused_and_left_as_it_is(tmp_path: Path) ->
     assert written(folder) == before
 
 
+def test_a_run_from_before_compiling_was_chosen_goes_on_as_it_began(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, old = tmp_path / "run", replace(ASKED, compile=False)
+    with pytest.raises(KeyboardInterrupt):
+        run(old, folder, stream=shapes_stream(), on_step=interrupt_at(3), save_every=0.0)
+    assert standing(ASKED, folder) == "begun"
+    assert train(ASKED, folder, stream=shapes_stream())
+    assert RunFolder(folder).manifest()["settings"]["compile"] is False
+    assert standing(ASKED, folder) == "finished"
+    assert "began with" not in caplog.text
+    with pytest.raises(RunError, match=r"of other settings \(compile\)"):
+        standing(replace(ASKED, compile=True), folder)
+
+
 def test_what_began_and_learnt_nothing_is_begun_anew(tmp_path: Path) -> None:
     with begin(ASKED, tmp_path / "run", stream=shapes_stream()).folder.held():
         pass

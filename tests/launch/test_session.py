@@ -139,7 +139,7 @@ def test_the_manifest_says_all_that_decides_a_run(tmp_path: Path) -> None:
     assert [tuple(task) for task in manifest["classes"]] == list(stream.schedule.tasks)
     assert manifest["threads"] == 1
     versions = {"polarbear", "python", "numpy", "platform", "cores", "commit", "torch"}
-    assert manifest["environment"].keys() == versions | {"device", "precision"}
+    assert manifest["environment"].keys() == versions | {"device", "precision", "compiled"}
     assert manifest["environment"]["precision"] == "fp32"
     assert manifest["environment"]["torch"] == torch.__version__
 

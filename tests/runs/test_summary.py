@@ -83,6 +83,9 @@ def test_the_command_of_a_preset_with_steps_is_short() -> None:
     assert read_back(cosine) == cosine
 
 
+LARGE = "iirc-imagenet-lite"
+
+
 class WarmER(ER):
     """A method with a switch that is on by default."""
 
@@ -119,6 +122,12 @@ def test_the_command_gives_the_settings_back(changes: dict[str, Any]) -> None:
     assert replace(read, options=settings.options) == settings
     assert read.options.items() >= settings.options.items()
     assert read_back(read) == read
+
+
+def test_the_command_of_a_run_from_before_compiling_was_chosen_is_the_same() -> None:
+    small, large = (settings_for("er", name).to_dict() for name in ("iirc-cifar", LARGE))
+    assert command_of(small | {"compile": False}) == command_of(small)
+    assert command_of(large | {"compile": False}) == f"{command_of(large)} --no-compile"
 
 
 def read_back(settings: Settings) -> Settings:

@@ -88,7 +88,7 @@ def test_the_defaults_are_the_papers_for_cifar() -> None:
         "precision": "auto",
         "graph": True,
         "fused": True,
-        "compile": False,
+        "compile": "auto",
         "images": "auto",
         "features_in": None,
         "keep_scores": False,

@@ -1,6 +1,6 @@
 """What is left of a run: its folder says it, whoever asks and however often."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,6 +67,8 @@ def _differing(there: RunFolder, settings: Settings) -> list[str]:
     found, wanted = Settings.from_dict(there.manifest()["settings"]), as_written(settings)
     if found.method != wanted.method:  # which has other options
         return ["method"]
+    if wanted.compile == "auto":  # the run goes on as it began, and did before there was a choice
+        wanted = replace(wanted, compile=found.compile)
     values = _in_full(found)
     return [name for name, value in _in_full(wanted).items() if values[name] != value]
 

@@ -22,7 +22,7 @@ from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.frozen import Frozen
 from polarbear.engine.nets.heads import build_head
-from polarbear.engine.nets.model import Model
+from polarbear.engine.nets.model import Compilation, Model
 from polarbear.engine.nets.networks import build_backbone, feature_width, refuse_bad_features
 from polarbear.engine.nets.wanted_images import as_wanted
 from polarbear.engine.task.learner import Learner
@@ -35,7 +35,7 @@ from polarbear.runs.environment import environment
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.guards import RunError, reading
 from polarbear.score.decide import OWN_RULE, decision
-from polarbear.settings.settings import Settings
+from polarbear.settings.settings import WORTH_COMPILING, Settings
 
 log = logging.getLogger("polarbear")
 
@@ -92,6 +92,7 @@ def begin(
             "torch": torch.__version__,
             "device": _device_name(learner),
             "precision": learner.machine.precision,
+            "compiled": learner.model.compilation is not None,
         },
         "threads": count,
     }
@@ -158,9 +159,15 @@ def reopen(
         with threads(began.threads):  # a frozen network works here already
             learner = build_learner(settings, stream, shared)
     refuse_other_weights(learner, manifest)
-    before = {**began.environment, "accumulate": first.accumulate}
-    here = {"torch": torch.__version__, "device": _device_name(learner)}
-    for what, found in {**here, "accumulate": settings.accumulate}.items():
+    older = {"compiled": first.compile is True}  # before it was noted, it was done as asked
+    before = {**older, **began.environment, "accumulate": first.accumulate}
+    here = {
+        "torch": torch.__version__,
+        "device": _device_name(learner),
+        "compiled": learner.model.compilation is not None,
+        "accumulate": settings.accumulate,
+    }
+    for what, found in here.items():
         if found != (then := before.get(what)):
             log.warning("began with %s %s, goes on with %s: scores may differ", what, then, found)
     return Prepared(opened, stream, learner, began.threads)
@@ -229,14 +236,36 @@ def make_learner(
     model = Model(backbone, head)
     # Neither sums its batch norm over several processes.
     alone = the_world().size == 1
-    model.fused = settings.fused and not settings.compile and alone
-    part = -(-settings.batch_size // settings.accumulate)
-    model.compiled_batch = part if settings.compile and alone else None
+    model.fused = settings.fused and settings.compile is not True and alone
     machine.place(model)
+    model.compilation = _compilation(settings, machine, backbone, side) if alone else None
     none = ResidentPixels(image[:0], machine.device)
     return Learner(
         settings, machine, prepared, model, method(model, options), ReplayMemory(), none, none
     )
+
+
+def _compilation(
+    settings: Settings, machine: Machine, backbone: torch.nn.Module, side: int
+) -> Compilation | None:
+    """Return what of a network is compiled, tried out: None if nothing is to be, or can be."""
+    part = -(-settings.batch_size // settings.accumulate)
+    if part == 1 or not wants_compiling(settings, machine.device):
+        return None
+    found = Compilation(f"{settings.network}{settings.network_options or ''}", part)
+    found.announce()
+    images = torch.zeros(part, 3, side, side, device=machine.device)
+    with machine.autocast():
+        works = found.works(backbone, images.contiguous(memory_format=torch.channels_last))
+    return found if works else None
+
+
+def wants_compiling(settings: Settings, device: torch.device) -> bool:
+    """Whether a run's network is to be compiled: as asked for, else where that pays."""
+    if settings.compile != "auto":
+        return settings.compile
+    large = settings.network in WORTH_COMPILING and not settings.frozen
+    return large and device.type == "cuda"
 
 
 def _refuse_two_views(method: type[Method]) -> None:

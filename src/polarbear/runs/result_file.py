@@ -23,7 +23,7 @@ from polarbear.runs.folder import RunFolder
 from polarbear.score.cases import count_cases, varying_scores
 from polarbear.score.decide import OWN_RULE, USUAL, Seen
 from polarbear.score.transfer import before_arrival, mean_so_far
-from polarbear.settings.settings import Settings
+from polarbear.settings.settings import WORTH_COMPILING, Settings
 
 
 def summarise(folder: RunFolder, stream: Stream | None = None, command: str = "") -> dict[str, Any]:
@@ -84,6 +84,8 @@ def departures(
     usual = Settings.from_dict(asked | values).to_dict()
     if usual["decision"] is None and settings.get("decision") is not None:
         usual["decision"] = OWN_RULE if settings["decision"] == OWN_RULE else USUAL
+    if settings.get("compile") is False and settings.get("network") not in WORTH_COMPILING:
+        usual["compile"] = False  # as it would be anyway
     own = {**options, **usual["options"]}  # a preset may have others than the method
     usual |= {f"options.{key}": value for key, value in own.items()}
     given = {key: value for key, value in settings.items() if key != "options"}

@@ -13,6 +13,10 @@ Precision = Literal["auto", "fp32", "tf32", "bf16"]
 Optimiser = Literal["sgd", "adamw"]
 RateSchedule = Literal["plateau", "cosine", "steps", "onecycle", "constant"]
 ImagesWay = Literal["auto", "resident", "pinned", "streamed"]
+Compile = bool | Literal["auto"]
+
+#: Networks that are compiled on a GPU unless that is refused: large ones, without fused kernels.
+WORTH_COMPILING = ("resnet18", "resnet50")
 
 #: What a setting decides. A report tells runs of another arithmetic apart; none departs from the
 #: paper by it.
@@ -121,8 +125,9 @@ class Settings:
     """Capture a task's steps as CUDA graphs, on a GPU."""
     fused: bool = field(default=True, metadata=decides("arithmetic"))
     """Use fused kernels, on a GPU in bf16, for the networks that have them: resnet20 to 56."""
-    compile: bool = field(default=False, metadata=decides("speed"))
-    """Compile the network (torch.compile, half a minute), instead of using fused kernels."""
+    compile: Compile = field(default="auto", metadata=decides("speed"))
+    """Whether torch.compile makes the network faster, which takes about a minute before the first
+    step: auto (on a GPU, for resnet18 and resnet50), yes (instead of fused kernels) or no."""
     images: ImagesWay = field(default="auto", metadata=decides("speed"))
     """Where a task's decoded images are kept: resident (on the device), pinned (in memory of the
     host, copied ahead of the device), streamed (nowhere: decoded again at every epoch), auto (the

@@ -28,7 +28,7 @@ def describe(
     root: Root = None,
     partial: Partial = False,
     cost: Annotated[
-        bool, flag("Tell what runs of it cost instead; measures this machine for a minute or less.")
+        bool, flag("Tell what runs of it cost instead; measures this machine for a minute or two.")
     ] = False,
     methods: Annotated[
         str | None,

@@ -19,7 +19,7 @@ from polarbear.cli.shared.console import console
 from polarbear.cli.shared.elsewhere import Elsewhere
 from polarbear.cli.shared.on_ray import refuse_without_ray, train_on_ray
 from polarbear.cli.shared.on_slurm import submit
-from polarbear.cli.shared.options import NAMED_VALUES, Partial, flag
+from polarbear.cli.shared.options import AUTO_YES_NO, NAMED_VALUES, Partial, flag, in_full
 from polarbear.cli.shared.outcome import print_outcome
 from polarbear.cli.shared.several_runs import say_finished, train_all
 from polarbear.cli.shared.sweep import Line, Several, asks_for_several, lines_of, parse_numbers
@@ -213,6 +213,7 @@ def parse(words: Sequence[str]) -> Asked:
 def _parse(name: str, method: "type[Method] | None", words: Sequence[str]) -> Asked:
     if {"--order", "--orders"} <= {word.partition("=")[0] for word in words}:
         raise PolarbearError("--order or --orders, not both: --orders 0,3,5 takes single ones too")
+    words = in_full(words)
     # The flags that the others' defaults depend on come first.
     known = [word for word in words if word not in ("-h", "--help")]
     chosen, _ = tyro.cli(Preset, prog="polarbear run", args=known, return_unknown_args=True)
@@ -265,6 +266,8 @@ def _flags(kind: Kind) -> Any:
         kind_of: Any = Annotated[types[one.name], how]
         if one.name in ("network_options", "preparation_options"):
             kind_of = Annotated[kind_of, NAMED_VALUES]
+        if one.name == "compile":
+            kind_of = Annotated[kind_of, AUTO_YES_NO]
         parts.append((one.name, kind_of, field(default=None)))
     about = {"__doc__": KINDS[kind]}
     return make_dataclass(kind, parts, bases=(Flags,), namespace=about, frozen=True)

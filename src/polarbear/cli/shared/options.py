@@ -2,11 +2,15 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import arg
 from tyro.constructors import PrimitiveConstructorSpec
+
+from polarbear.settings.settings import Compile
 
 #: Processes that read and draw many runs.
 JOBS = min(4, os.cpu_count() or 1)
@@ -54,6 +58,42 @@ NAMED_VALUES: PrimitiveConstructorSpec[dict[str, Any]] = PrimitiveConstructorSpe
     is_instance=lambda value: isinstance(value, dict),
     str_from_instance=lambda values: [f"{k}={json.dumps(v)}" for k, v in values.items()],
 )
+
+_CHOICES: Mapping[str, Compile] = {"auto": "auto", "yes": True, "no": False}
+
+
+def _choice(words: list[str]) -> Compile:
+    if words[0] not in _CHOICES:
+        raise ValueError(f"{words[0]!r} is none of {', '.join(_CHOICES)}")
+    return _CHOICES[words[0]]
+
+
+#: A flag that may also choose by itself: ``--compile auto|yes|no``.
+AUTO_YES_NO: PrimitiveConstructorSpec[Compile] = PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="|".join(_CHOICES),
+    instance_from_str=_choice,
+    is_instance=lambda value: value in _CHOICES.values(),
+    str_from_instance=lambda value: [next(k for k, v in _CHOICES.items() if v == value)],
+)
+
+
+def in_full(words: Sequence[str]) -> list[str]:
+    """Return words in which ``--compile``, a switch once, has its value.
+
+    >>> in_full(["--compile", "--no-compile", "--compile", "auto"])
+    ['--compile', 'yes', '--compile', 'no', '--compile', 'auto']
+    """
+    full: list[str] = []
+    for word, after in zip_longest(words, words[1:], fillvalue="-"):
+        if word == "--no-compile":
+            full += ["--compile", "no"]
+        elif word == "--compile" and after.startswith("-"):
+            full += ["--compile", "yes"]
+        else:
+            full.append(word)
+    return full
+
 
 Root = Annotated[
     Path | None, flag("Folder with the data.", "DIR", default="$POLARBEAR_DATA, else data")

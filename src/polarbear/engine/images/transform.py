@@ -6,7 +6,7 @@ Shapes depend on nothing but the batch's, so a CUDA graph can hold these steps.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from torch.nn import functional
 from polarbear.base.errors import DataError, PolarbearError
 from polarbear.base.findings import listed
 from polarbear.data.colours import refuse_bad_colours
+from polarbear.engine import compiling
 
 _TRIES = 10  # boxes drawn before the whole image is taken, torchvision's number
 
@@ -263,6 +264,8 @@ SHAPES = ImageTransform((0.5, 0.5, 0.5), (0.36, 0.36, 0.36))
 TRANSFORMS: Mapping[str, ImageTransform] = MappingProxyType(
     {"cifar": CIFAR, "cifar-bright": CIFAR_BRIGHT, "imagenet": IMAGENET, "plain": SHAPES}
 )
+#: Crops whose lines are known here: those of one's own may do anything, and are not compiled.
+OURS = (PadCrop, BrightPadCrop, ResizedCrop)
 
 
 def augment(
@@ -278,8 +281,12 @@ def augment(
     _refuse_bad_images(images)
     if len(jitter) != len(images):
         raise DataError(f"{len(images)} images but a jitter for {len(jitter)}: give one each")
-    vary = _compiled_vary() if compiled else _vary
-    return vary(images, jitter, transform.crop, _linear(transform, images.device))
+    given = (images, jitter, transform.crop, _linear(transform, images.device))
+    if compiled and type(transform.crop) in OURS:
+        kind = (type(transform.crop), images.shape, images.device)
+        varied: Tensor = compiling.compiled(_vary, *kind)(*given)
+        return varied
+    return _vary(*given)
 
 
 def augment_views(
@@ -296,11 +303,6 @@ def augment_views(
 
 def _vary(images: Tensor, jitter: Jitter, crop: Crop, linear: Tensor) -> Tensor:
     return _normalised(crop.cut(images, jitter), linear)
-
-
-@cache
-def _compiled_vary() -> Callable[[Tensor, Jitter, Crop, Tensor], Tensor]:
-    return torch.compile(_vary, dynamic=False)
 
 
 def for_evaluation(images: Tensor, transform: ImageTransform) -> Tensor:

@@ -1,12 +1,67 @@
 """A network and the head that predicts classes."""
 
-from collections.abc import Callable
-from functools import cache
+from copy import deepcopy
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from polarbear.engine.compiling import Compiled, compiled, say_once
 from polarbear.engine.nets.fused import features as fused
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """Batches of ``batch`` images go through ``torch.compile``.
+
+    Others, such as an epoch's last, are not worth compiling for. ``network`` names what is
+    compiled: models of one name share the code, since weights are its inputs.
+    """
+
+    network: str
+    batch: int
+
+    def suits(self, backbone: nn.Module, images: Tensor) -> bool:
+        """Whether a batch is as large as those of training, and a network trains or teaches.
+
+        Evaluation takes other batches; one that happens to be as large compiles nothing.
+        """
+        trains = backbone.training or torch.is_grad_enabled()
+        return len(images) == self.batch and (trains or not _learns(backbone))
+
+    def announce(self) -> None:
+        """Say once what takes a while before the first step."""
+        say_once(
+            f"{self.network} is compiled for batches of {self.batch}: about a minute before the "
+            "first step, less where PyTorch's cache has it (--no-compile leaves it out)"
+        )
+
+    def features(self, backbone: nn.Module, images: Tensor) -> Tensor:
+        """Return features (n, d) of images (n, 3, h, w)."""
+        features: Tensor = self._function(backbone, images)(backbone, images)
+        return features
+
+    def works(self, backbone: nn.Module, images: Tensor) -> bool:
+        """Whether a copy of a network can be compiled and trained on images; if not, that is said.
+
+        It may not for want of a C compiler, of Triton, or of a folder to write to. What is compiled
+        here is not compiled again.
+        """
+        network = deepcopy(backbone).train()
+        function = self._function(network, images)
+        try:
+            function(network, images).float().sum().backward()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # code that was compiled may still not run
+            function.give_up(error)
+        return function.works
+
+    def _function(self, backbone: nn.Module, images: Tensor) -> Compiled:
+        device = images.device.type
+        rounds = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        how = (backbone.training, torch.is_grad_enabled(), _learns(backbone), rounds)
+        return compiled(_call, self.network, images.shape, images.device, *how)
 
 
 class Model(nn.Module):
@@ -18,19 +73,18 @@ class Model(nn.Module):
         self.backbone = backbone
         self.head = head
         self.fused = False
-        self.compiled_batch: int | None = None
+        self.compilation: Compilation | None = None
 
     def features(self, images: Tensor) -> Tensor:
         """Return features (n, d) of images (n, 3, h, w).
 
-        If asked for, networks that have fused kernels go through these. Of the others, batches of
-        ``compiled_batch`` images go through ``torch.compile``; other batches, such as an epoch's
-        last, are not worth compiling for.
+        If asked for, networks that have fused kernels go through these, and others through
+        ``torch.compile``.
         """
         if self.fused and fused.suits(self.backbone, images):
             return fused.features(self.backbone, images)
-        if len(images) == self.compiled_batch:
-            return _compiled()(self.backbone, images)
+        if self.compilation is not None and self.compilation.suits(self.backbone, images):
+            return self.compilation.features(self.backbone, images)
         return _call(self.backbone, images)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -56,7 +110,5 @@ def _call(backbone: nn.Module, images: Tensor) -> Tensor:
     return features
 
 
-@cache
-def _compiled() -> Callable[[nn.Module, Tensor], Tensor]:
-    """One compiled function for every model: weights are its inputs, so runs share its code."""
-    return torch.compile(_call, dynamic=False)
+def _learns(backbone: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in backbone.parameters())

@@ -83,9 +83,10 @@ class TrainingSetBuffers:
             pixels = self.feed.arrived[:images]
         else:
             pixels = cast(ResidentPixels, resident(learner.train_pixels)).at(self.rows[chosen])
-        compiled = learner.model.compiled_batch and images == learner.settings.batch_size
+        whole = images == learner.settings.batch_size
+        compiled = learner.model.compilation is not None and whole
         jitters = [jitter[at] for jitter in self.jitters]
-        first, others = augment_views(pixels, jitters, learner.transform, compiled=bool(compiled))
+        first, others = augment_views(pixels, jitters, learner.transform, compiled=compiled)
         return Batch(
             first,
             self.table[self.kinds[chosen]].float(),
