@@ -216,8 +216,11 @@ class World:
         return tuple(bool(count) for count in found.tolist())
 
     def meet(self) -> None:
-        """Wait until all processes have come here."""
-        self.any(False)  # a flag at least: nobody waits for nothing
+        """Wait until all processes have come here: it may be the last thing that they do."""
+        if self.size > 1:
+            # Kept: a thread of PyTorch's lets go of it later, and if it were the last to do so
+            # while Python ends, the process would be aborted.
+            self._met = self.reduce(torch.zeros(1))
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
