@@ -1,14 +1,16 @@
-"""ImageNet's speed: decoding, steady epochs, a whole task, and two tasks at real sizes.
+"""ImageNet's speed: decoding, steady epochs, whole tasks, and two tasks at real sizes.
 
 Pictures are made up, with the sizes in pixels and in bytes that ImageNet's have at a short side of
 256; a few hundred of them stand for all, read from a packed file. Ratios are to the bare network,
 compiled, on one batch that stays on the device.
 
-    python bench/imagenet.py                              # all parts: ten minutes of an H200
+    python bench/imagenet.py                              # all parts: nine minutes of an H200
     python bench/imagenet.py --parts decode reference     # some
     python bench/imagenet.py --tiny                       # a rehearsal on a CPU
 
-Results are printed as they come. ``full`` is killed once, amid its first task, and resumed.
+Results are printed as they come, and a table of all at the end. What matters most comes first; a
+part that fails leaves the others alone, and one that no longer fits into ``--within`` seconds is
+left out. ``full`` is killed once, amid the steps of its first task, and resumed.
 """
 
 import argparse
@@ -25,7 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -48,12 +51,17 @@ from polarbear.launch.bill import cost_of
 from polarbear.launch.runner import resume, run
 from polarbear.methods.presets import settings_for
 from polarbear.named.registry import find
-from polarbear.score.record import EpochRecord
+from polarbear.score.record import EpochRecord, ScoreRecord
 from polarbear.settings.settings import Settings
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 DIFFERENT = 256  # pictures that are made; each stands for many
-PARTS = ("decode", "bare", "reference", "steady", "full")
+#: Parts in their order, and the seconds that each takes on an H200 with 16 cores, at most.
+PARTS = {
+    "decode": 45, "bare": 80, "er": 95, "icarl-norm": 70, "reference": 30, "full": 200,
+    "eager": 30, "pinned": 30, "streamed": 30,
+}  # fmt: skip
+WITH_TEACHER = 3 / 4  # a forward pass more: the arithmetic of a third more of a step
 
 
 # Data
@@ -102,7 +110,7 @@ def packed_pictures(folder: Path, pictures: int) -> PackedImages:
     made = [picture(seed) for seed in range(pictures)]
     (folder / "images.bin").write_bytes(b"".join(made))
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in made])])
-    print(f"{pictures} pictures of {offsets[-1] / pictures / 1e3:.1f} KB stand for all", flush=True)
+    print(f"{pictures} pictures of {offsets[-1] / pictures / 1e3:.1f} KB stand for all")
     names = FileNames.of([f"{i}.JPEG" for i in range(pictures)])
     return PackedImages(folder / "images.bin", offsets, np.zeros((pictures, 2), np.int32), names)
 
@@ -164,7 +172,7 @@ def rate_of(library: str, pictures: list[bytes], seconds: float) -> float:
     return done / spent
 
 
-def measure_decoding(few: PackedImages, args: argparse.Namespace) -> None:
+def measure_decoding(few: PackedImages, args: argparse.Namespace, found: "Found") -> None:
     pictures = [few.encoded(row) for row in range(len(few))]
     cores = workers_or_default(None)
     print(f"decoding, {cores} cores, images/s: one process, and one per core")
@@ -173,23 +181,25 @@ def measure_decoding(few: PackedImages, args: argparse.Namespace) -> None:
             try:
                 alone = pool.submit(rate_of, library, pictures, args.seconds).result()
             except (ImportError, RuntimeError, OSError) as error:
-                print(f"  {library}: absent ({error})", flush=True)
+                print(f"  {library}: absent ({error})")
                 continue
             work = [pool.submit(rate_of, library, pictures, args.seconds) for _ in range(cores)]
             together = sum(one.result() for one in work)
-            print(f"  {library}: {alone:,.0f} and {together:,.0f}", flush=True)
+            print(f"  {library}: {alone:,.0f} and {together:,.0f}")
+            found.add(f"decoding, {library}", together, "decode")
     images = LazyImages(Repeated(few, 10**6), 256)
     images[:WORTH_A_START]  # processes begin here
     began = time.perf_counter()
     for i in range(args.batches):
         images[np.arange(512) + 512 * i]
     rate = 512 * args.batches / (time.perf_counter() - began)
-    print(f"  batches of 512 as a run asks for them: {rate:,.0f}", flush=True)
+    print(f"  batches of 512 as a run asks for them: {rate:,.0f}")
+    found.add("decoding, as a run asks for it", rate, "decode")
     if args.device == "cuda":
-        measure_nvjpeg(pictures, args)
+        measure_nvjpeg(pictures, args, found)
 
 
-def measure_nvjpeg(pictures: list[bytes], args: argparse.Namespace) -> None:
+def measure_nvjpeg(pictures: list[bytes], args: argparse.Namespace, found: "Found") -> None:
     """Measure torchvision's decoder on the GPU, whose pixels are not quite libjpeg's."""
     try:
         from torchvision.io import decode_jpeg
@@ -197,18 +207,19 @@ def measure_nvjpeg(pictures: list[bytes], args: argparse.Namespace) -> None:
         print(f"  torchvision on the GPU: absent ({error})")
         return
     batch = [torch.frombuffer(bytearray(one), dtype=torch.uint8) for one in pictures]
-    found = decode_jpeg(batch, device="cuda")
+    decoded = decode_jpeg(batch, device="cuda")
     torch.cuda.synchronize()
     began, done = time.perf_counter(), 0
     while time.perf_counter() - began < args.seconds:
-        found = decode_jpeg(batch, device="cuda")
+        decoded = decode_jpeg(batch, device="cuda")
         torch.cuda.synchronize()
         done += len(batch)
     rate = done / (time.perf_counter() - began)
     here = torch.from_numpy(decode(pictures[0], "")).permute(2, 0, 1)
-    off = (found[0].cpu().int() - here.int()).abs().float()
+    found.add("decoding, torchvision on the GPU", rate, "decode")
+    off = (decoded[0].cpu().int() - here.int()).abs().float()
     print(f"  torchvision on the GPU: {rate:,.0f}; off by {off.mean():.2f} on average, "
-          f"{off.max():.0f} at most, of 255", flush=True)  # fmt: skip
+          f"{off.max():.0f} at most, of 255")  # fmt: skip
 
 
 # The network alone, and the reference's way
@@ -260,12 +271,13 @@ def bare_rate(args: argparse.Namespace, *, compiled: bool) -> float:
         return done * args.batch / (time.perf_counter() - began)
 
 
-def measure_bare(args: argparse.Namespace) -> float:
-    eager = bare_rate(args, compiled=False)
-    compiled = bare_rate(args, compiled=True) if args.compile else eager
-    print(f"the bare {args.network}, images/s: eager {eager:,.0f}, compiled {compiled:,.0f}",
-          flush=True)  # fmt: skip
-    return compiled
+def measure_bare(args: argparse.Namespace, found: "Found") -> None:
+    for compiled in (False, True) if args.compile else (False,):
+        how, began = "compiled" if compiled else "eager", time.perf_counter()
+        rate = found.add(f"bare {args.network}, {how}", bare_rate(args, compiled=compiled), "bare")
+        seconds = time.perf_counter() - began - args.seconds
+        print(f"the bare {args.network}, {how}: {rate:,.0f} images/s, after {seconds:.0f} s")
+        found.bare = rate
 
 
 class PilDataset(Dataset):
@@ -298,7 +310,7 @@ class PilDataset(Dataset):
         return (pixels - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
 
 
-def measure_reference(few: PackedImages, args: argparse.Namespace) -> float:
+def measure_reference(few: PackedImages, args: argparse.Namespace, found: "Found") -> None:
     model, machine = network(args)
     device = machine.device
     model = model.to(memory_format=torch.contiguous_format).train()
@@ -323,8 +335,8 @@ def measure_reference(few: PackedImages, args: argparse.Namespace) -> float:
         if done and time.perf_counter() - began > args.reference_seconds:
             break
     rate = done * args.batch / (time.perf_counter() - began)
-    print(f"the reference's way, {args.workers} workers, images/s: {rate:,.0f}", flush=True)
-    return rate
+    found.add(f"the reference's way, {args.workers} workers", rate, "reference")
+    print(f"the reference's way, {args.workers} workers: {rate:,.0f} images/s")
 
 
 # Runs
@@ -332,17 +344,17 @@ def measure_reference(few: PackedImages, args: argparse.Namespace) -> float:
 
 @dataclass
 class Clock:
-    """Notes what epochs took, and when evaluation was over."""
+    """Notes what epochs took, and when the evaluation after each task was over."""
 
     began: float = field(default_factory=time.perf_counter)
     epochs: list[EpochRecord] = field(default_factory=list)
-    ended: float = 0.0
+    ended: dict[int, float] = field(default_factory=dict)
 
     def epoch(self, record: EpochRecord) -> None:
         self.epochs.append(record)
 
-    def scores(self, record: object) -> None:
-        self.ended = time.perf_counter()
+    def scores(self, record: ScoreRecord) -> None:
+        self.ended[record.after] = time.perf_counter()
 
     def answers(self, *_: object) -> None: ...
 
@@ -356,45 +368,58 @@ def asked(method: str, benchmark: str, args: argparse.Namespace, **changes: Any)
         "preparation": "imagenet",
         "learning_rate": 0.01,
         "seed": 1,
+        "compile": "auto" if args.compile else False,
     }
     return settings_for(method, benchmark, **values | changes)
 
 
-def measure_steady(
-    few: PackedImages, bare: float | None, reference: float | None, args: argparse.Namespace
+def measure_run(
+    few: PackedImages,
+    args: argparse.Namespace,
+    found: "Found",
+    part: str,
+    method: str = "er",
+    tasks: int = 1,
+    **changes: Any,
 ) -> None:
-    """Measure epochs after the first, and the whole task, on task 0 of the lite benchmark."""
+    """Measure a run of the lite benchmark: epochs after a task's first, and the whole task 0."""
     stream = made_up_stream(args.lite, few, args.per_class, 2)
-    epochs_of_paper = settings_for("er", "iirc-imagenet-full").epochs
-    ways: list[tuple[str, dict[str, Any]]] = [("er", {}), ("icarl-norm", {})]
-    if args.compile:
-        ways = [("er", {}), *((name, {"compile": True}) for name, _ in ways)]
-    ways += [("er", {"images": way}) for way in ("pinned", "streamed")]
-    ways = ways[:1] if args.tiny else ways
-    for method, changes in ways:
-        settings = asked(method, args.lite, args, epochs=args.epochs, tasks=1, **changes)
-        clock = Clock()
-        with tempfile.TemporaryDirectory() as folder:
-            run(settings, Path(folder) / "run", stream=stream, recorders=(clock,))
-        later = [one.images / one.seconds for one in clock.epochs[1:]]
-        steady = median(later)
-        seconds = clock.ended - clock.began
-        # A whole task of the paper's length has as many steady epochs more.
-        more = (epochs_of_paper - args.epochs) * median(e.seconds for e in clock.epochs[1:])
-        in_all = clock.epochs[0].images * epochs_of_paper / (seconds + more)
-        beside = "".join(
-            f", {steady / other:.2f}× {name}"
-            for name, other in (("the bare one", bare), ("the reference", reference))
-            if other
-        )
+    of_paper = settings_for(method, "iirc-imagenet-full").epochs_of(0)
+    # Later tasks are small: twice as many epochs as task 0.
+    more = {"epochs": args.epochs * tasks, "first_task_factor": 1 / tasks, "tasks": tasks}
+    settings = asked(method, args.lite, args, **more | changes)
+    graphs, clock = compilations(), Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        run(settings, Path(folder) / "run", stream=stream, recorders=(clock,))
+    for task in range(tasks):
+        epochs = [one for one in clock.epochs if one.task == task]
+        steady = median(one.images / one.seconds for one in epochs[1:])
         print(
-            f"{method} {changes or ''}: {clock.epochs[0].images:,} images, epochs of "
-            f"{', '.join(f'{one.seconds:.1f}' for one in clock.epochs)} s; steady "
-            f"{steady:,.0f} images/s{beside}; whole task {seconds:.0f} s, with "
-            f"{epochs_of_paper} epochs {in_all:,.0f} images/s"
-            + (f", {in_all / bare:.2f}× the bare one" if bare else ""),
-            flush=True,
+            f"{method} {changes or ''}, task {task}: {epochs[0].images:,} images, epochs of "
+            f"{', '.join(f'{one.seconds:.1f}' for one in epochs)} s, steady {steady:,.0f} "
+            f"images/s; last loss {epochs[-1].loss:.6f}",
         )
+        name = f"{part}, steady" if task == 0 else f"{part}, steady in task {task}, with a teacher"
+        found.add(name, steady, "steady" if part in AS_USERS_GET_THEM and task == 0 else "way")
+    # A whole task of the paper's length has as many steady epochs more.
+    epochs, seconds = [one for one in clock.epochs if one.task == 0], clock.ended[0] - clock.began
+    later = median(one.seconds for one in epochs[1:])
+    in_all = epochs[0].images * of_paper / (seconds + (of_paper - len(epochs)) * later)
+    print(
+        f"  task 0 took {seconds:.0f} s with all that belongs to it, with {of_paper} epochs that "
+        f"is {in_all:,.0f} images/s; compiled {compilations() - graphs} times",
+    )
+    if part in AS_USERS_GET_THEM:
+        found.add(f"{part}, task 0 of {of_paper} epochs with all", in_all, "whole")
+
+
+AS_USERS_GET_THEM = ("er", "icarl-norm")
+
+
+def compilations() -> int:
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
 
 
 def child(args: argparse.Namespace) -> None:
@@ -406,62 +431,118 @@ def child(args: argparse.Namespace) -> None:
     few = PackedImages(folder / "images.bin", np.array(content), shapes, names)
     stream = made_up_stream(args.full, few, *args.real_sizes)
     clock, to = Clock(), folder / "full"
-    settings = asked("er", args.full, args, epochs=1, tasks=2, compile=args.compile)
+    settings = asked("er", args.full, args, epochs=1, tasks=2)
     more = {"stream": stream, "recorders": (clock,), "save_every": args.save_every}
     if to.exists():
         resume(to, **more)
     else:
         run(settings, to, **more)
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"  most memory of the process: {most:.1f} GiB")
+    figures = {"host memory, GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
     if args.device == "cuda":
-        print(f"  most memory on the GPU: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
+        figures["GPU memory, GiB"] = torch.cuda.max_memory_allocated() / 2**30
     for one in clock.epochs:
         print(f"  task {one.task}: {one.images:,} images in {one.seconds:.0f} s")
-    print(f"  from the start of this process: {clock.ended - clock.began:.0f} s")
+    print(f"  from the start of this process: {max(clock.ended.values()) - clock.began:.0f} s")
     last, passes = clock.epochs[-1], cost_of("er", args.full, stream, 256 * 256 * 3).passes
+    figures["million image passes of all tasks"] = passes / 1e6
     hours = passes / (last.images / last.seconds) / 3600
     print(
         f"  all {len(stream)} tasks as the paper trains them: {passes / 1e6:,.1f} million image "
         f"passes, {hours:.1f} hours at the rate of task {last.task}, whose only epoch also decoded",
-        flush=True,
     )
+    (folder / "figures.json").write_text(json.dumps(figures))
 
 
-def measure_full(few: PackedImages, folder: Path, rest: Sequence[str]) -> None:
+def measure_full(
+    few: PackedImages, folder: Path, rest: Sequence[str], left: float, found: "Found"
+) -> None:
     """Kill a run once it has trained for a while, resume it, and let it say what it took."""
     (folder / "few.json").write_text(json.dumps([int(offset) for offset in few.offsets]))
     command = [sys.executable, __file__, *rest, "--child", str(folder)]
     began = time.perf_counter()
-    print("two tasks of iirc-imagenet-full at real sizes", flush=True)
+    print("two tasks of iirc-imagenet-full at real sizes")
     with subprocess.Popen(command) as first:
-        while not list((folder / "full" / "checkpoint").glob("*")) and first.poll() is None:
+        while not steps_saved(folder / "full") and first.poll() is None:
             time.sleep(0.2)
-        time.sleep(1)
+            if time.perf_counter() - began > left:
+                break
         killed = first.poll() is None
         first.send_signal(signal.SIGKILL)
-    print(f"  killed: {killed}, after {time.perf_counter() - began:.0f} s", flush=True)
-    subprocess.run(command, check=True)
-    print(f"  in all {time.perf_counter() - began:.0f} s", flush=True)
+    print(f"  killed: {killed}, {steps_saved(folder / 'full')} steps after its start, "
+          f"{time.perf_counter() - began:.0f} s")  # fmt: skip
+    subprocess.run(command, check=True, timeout=max(1.0, left - (time.perf_counter() - began)))
+    seconds = time.perf_counter() - began
+    print(f"  in all {seconds:.0f} s")
+    figures = json.loads((folder / "figures.json").read_text())
+    if steady := found.figures.get("er, steady"):
+        passes = figures["million image passes of all tasks"] * 1e6
+        figures["hours for all tasks at er's steady rate"] = passes / steady[0] / 3600
+    for name, value in {"seconds, killed and resumed": seconds, **figures}.items():
+        found.add(f"full, two tasks: {name}", value, "full")
+
+
+def steps_saved(folder: Path) -> int:
+    """Return the step that a run's newest checkpoint stands before, 0 without one."""
+    saved = sorted((folder / "checkpoint").glob("*.json"))
+    try:
+        return int(json.loads(saved[-1].read_text())["facts"]["progress"]["step"]) if saved else 0
+    except (FileNotFoundError, ValueError, KeyError):
+        return 0  # replaced meanwhile
+
+
+# The table
+
+
+@dataclass
+class Found:
+    """Figures in the order in which they came, each with what kind it is."""
+
+    bare: float | None = None
+    figures: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+    def add(self, name: str, value: float, kind: str) -> float:
+        self.figures[name] = (value, kind)
+        return value
+
+    def table(self) -> str:
+        lines = [
+            "| | figure | × the bare network | due | × the reference |",
+            "|---|--:|--:|--:|--:|",
+        ]
+        way = next((v for v, kind in self.figures.values() if kind == "reference"), None)
+        for name, (value, kind) in self.figures.items():
+            trains = kind in ("bare", "reference", "steady", "whole", "way")
+            to_bare = f"{value / self.bare:.2f}" if trains and self.bare else ""
+            to_way = f"{value / way:.2f}" if trains and way else ""
+            due = DUE.get(kind, "")
+            if "with a teacher" in name:
+                due = f"({WITH_TEACHER:.2f} at most)"
+            shown = f"{value:,.0f}" if kind != "full" else f"{value:,.1f}"
+            lines.append(f"| {name} | {shown} | {to_bare} | {due} | {to_way} |")
+        return "\n".join(lines)
+
+
+DUE: Mapping[str, str] = {"decode": "5,000 images/s", "steady": "0.90", "whole": "0.80"}
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    add("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    add("--within", type=float, default=560.0, help="seconds for all; what does not fit is left")
     add("--tiny", action="store_true", help="a rehearsal on a CPU: all is small")
     add("--network", default="resnet50")
     add("--batch", type=int, default=128)
     add("--workers", type=int, default=16, help="of the reference's DataLoader")
-    add("--epochs", type=int, default=4, help="of each steady run")
+    add("--epochs", type=int, default=4, help="of task 0 of each steady run")
     add("--per-class", type=int, default=160, help="training images of a class, steady runs")
     add("--real-sizes", type=int, nargs=2, default=(1281, 50), metavar=("TRAIN", "TEST"))
-    add("--seconds", type=float, default=4.0, help="of each short measurement")
-    add("--reference-seconds", type=float, default=25.0)
+    add("--seconds", type=float, default=3.0, help="of each short measurement")
+    add("--reference-seconds", type=float, default=18.0)
     add("--batches", type=int, default=40, help="of 512 images, decoded as a run asks for them")
     add("--warm-up", type=int, default=10, help="steps")
-    add("--save-every", type=float, default=20.0, help="seconds between checkpoints, part full")
-    add("--no-compile", dest="compile", action="store_false")
+    add("--save-every", type=float, default=10.0, help="seconds between checkpoints, part full")
+    add("--no-compile", dest="compile", action="store_false", help="compile nothing")
     add("--child", help=argparse.SUPPRESS)
     args = parser.parse_args(given)
     args.device = "cuda" if torch.cuda.is_available() and not args.tiny else "cpu"
@@ -470,7 +551,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
         small = {
             "network": "small", "batch": 32, "workers": 1, "epochs": 2, "per_class": 5,
             "real_sizes": (10, 1), "seconds": 0.3, "reference_seconds": 0.5, "batches": 1,
-            "warm_up": 1, "save_every": 1.0, "compile": False, "pictures": 8,
+            "warm_up": 1, "save_every": 0.0, "compile": False, "pictures": 8,
             "lite": "iirc-shapes", "full": "iirc-shapes",
         }  # fmt: skip
         vars(args).update(small)
@@ -478,26 +559,46 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 
 
 def main() -> None:
-    logging.basicConfig(format="  %(message)s", level=logging.WARNING)
+    logging.basicConfig(format="  %(message)s", level=logging.WARNING, stream=sys.stdout)
+    sys.stdout.reconfigure(line_buffering=True)
     args = arguments(sys.argv[1:])
     if args.child:
         child(args)
         return
     name = torch.cuda.get_device_name() if args.device == "cuda" else platform.processor()
-    print(f"{name}, {os.cpu_count()} cores, PyTorch {torch.__version__}", flush=True)
-    bare = reference = None
+    print(f"{name}, {os.cpu_count()} cores, PyTorch {torch.__version__}")
+    began, found = time.perf_counter(), Found()
     with tempfile.TemporaryDirectory() as folder:
         few = packed_pictures(Path(folder), args.pictures)
-        if "decode" in args.parts:
-            measure_decoding(few, args)
-        if "bare" in args.parts:
-            bare = measure_bare(args)
-        if "reference" in args.parts:
-            reference = measure_reference(few, args)
-        if "steady" in args.parts:
-            measure_steady(few, bare, reference, args)
-        if "full" in args.parts:
-            measure_full(few, Path(folder), sys.argv[1:])
+        measure: dict[str, Callable[[float], None]] = {
+            "decode": lambda left: measure_decoding(few, args, found),
+            "bare": lambda left: measure_bare(args, found),
+            "er": lambda left: measure_run(few, args, found, "er"),
+            "icarl-norm": lambda left: measure_run(
+                few, args, found, "icarl-norm", "icarl-norm", tasks=2
+            ),
+            "reference": lambda left: measure_reference(few, args, found),
+            "full": lambda left: measure_full(few, Path(folder), sys.argv[1:], left, found),
+            "eager": lambda left: measure_run(few, args, found, "er, not compiled", compile=False),
+            "pinned": lambda left: measure_run(few, args, found, "er, pinned", images="pinned"),
+            "streamed": lambda left: measure_run(
+                few, args, found, "er, streamed", images="streamed"
+            ),
+        }
+        for part in [one for one in PARTS if one in args.parts]:
+            start = time.perf_counter()
+            left = args.within - (start - began)
+            if left < PARTS[part]:
+                print(f"{part}: left out, {left:.0f} s are left and it may take {PARTS[part]}")
+                continue
+            try:
+                measure[part](left)
+            except Exception:
+                print(f"{part}: failed")
+                traceback.print_exc(file=sys.stdout)
+            took, now = time.perf_counter() - start, time.perf_counter() - began
+            print(f"[{part}: {took:.0f} s, {now:.0f} s in all]")
+    print(found.table())
 
 
 if __name__ == "__main__":
