@@ -1,13 +1,15 @@
 """One run by several processes: the run of one process, whoever resumes it, whatever ends."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from engine_run import newest_checkpoint
+from engine_run import newest_checkpoint, shapes_stream
+from polarbear.engine.nets.frozen import AT_ONCE
 from polarbear.methods.catalogue import METHODS
 from polarbear.runs.folder import RunFolder
 from together import torchrun, train
@@ -21,12 +23,13 @@ CARRYING = ("together:LossAlone", "derpp", "gem", "lucir", "si")
 IN_PARTS = ("agem", "derpp", "er-ace", "lucir", "si", "together:LossAlone")
 
 
-def in_order(runs: list[dict[str, Any]], folder: Path) -> None:
-    """Let two processes train runs, one after the other."""
+def in_order(runs: list[dict[str, Any]], folder: Path) -> str:
+    """Let two processes train runs, one after the other; returns what they wrote."""
     orders = folder / "orders.json"
     orders.write_text(json.dumps(runs))
     code, said = torchrun(2, str(Path(__file__).parents[1] / "together.py"), str(orders))
     assert code == 0, said
+    return said
 
 
 def wanted(folder: Path, method: str, **more: Any) -> dict[str, Any]:
@@ -101,6 +104,19 @@ def test_each_process_keeps_images_where_it_has_room(tmp_path: Path) -> None:
     assert train(**one)
     scores = [RunFolder(Path(run["folder"])).scores() for run in (one, two)]
     assert [score.to_json() for score in scores[0]] == [score.to_json() for score in scores[1]]
+
+
+def test_each_process_looks_at_a_part_of_the_images_with_a_frozen_network(tmp_path: Path) -> None:
+    how = {"network": "together:Watched", "frozen": True}
+    one, two = (wanted(tmp_path / name, "ncm", **how) for name in ("one", "two"))
+    passes = re.findall(r"process (\d) looks at (\d+)", in_order([two], tmp_path))
+    looked = [sum(int(n) for rank, n in passes if rank == own and int(n) > 8) for own in "01"]
+    stream = shapes_stream()
+    assert sum(looked) == len(stream.images("train")) + len(stream.images("test"))
+    assert abs(looked[0] - looked[1]) <= 2 * AT_ONCE  # a part of each file
+    assert train(**one)
+    scores = [Path(run["folder"], "scores.jsonl").read_bytes() for run in (one, two)]
+    assert scores[0] == scores[1]
 
 
 def test_a_killed_process_ends_the_others_and_all_go_on(tmp_path: Path) -> None:

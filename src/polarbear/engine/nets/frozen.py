@@ -11,6 +11,7 @@ from polarbear.engine.images.pixels import Pixels
 from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.networks import feature_width
+from polarbear.engine.world import the_world
 
 AT_ONCE = 256  # always the same images together: rounding depends on how many there are
 LOOKED_AT = 8  # images by whose features two networks, or two preparations, are told apart
@@ -55,14 +56,18 @@ class Frozen(nn.Module):
     ) -> Tensor:
         """Return features of a file's images, as evaluation sees them: (n, d, 1, 1).
 
-        Of ``most`` of them, if given.
+        Of ``most`` of them, if given; else each of several processes looks at some, and all have
+        the whole.
         """
-        count = min(len(pixels), most or len(pixels))
-        found = torch.empty(count, self.out_features, device=machine.device)
+        count, world = min(len(pixels), most or len(pixels)), the_world()
+        found = torch.zeros(count, self.out_features, device=machine.device)
         parts = torch.split(torch.arange(count), AT_ONCE) if count else ()
+        in_shares = most is None and world.size > 1
+        parts = parts[world.rank :: world.size] if in_shares else parts
         for part, images in zip(parts, pixels.batches([p.numpy() for p in parts]), strict=True):
             with machine.autocast():
                 found[part[0] : part[-1] + 1] = self(for_evaluation(images, transform)).float()
+        found = world.reduce(found) if in_shares else found
         bad = int((~found.isfinite().all(dim=1)).sum())
         if bad:
             raise PolarbearError(
