@@ -85,7 +85,10 @@ def start_run(
         "root": None,
         "classes": [list(task) for task in stream.schedule.tasks],
         "data": stream.source.checksum if stream.source else "",
-        "environment": environment() | versions | {"device": device, "precision": None},
+        # What is None, the loop alone knows.
+        "environment": environment()
+        | versions
+        | {"device": device, "precision": None, "compiled": None},
         "threads": None,
     }
     return RunFolder.create(path, manifest)
