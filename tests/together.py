@@ -124,12 +124,24 @@ def stopped_at(step: int) -> Callable[..., None]:
 
 
 def train(
-    folder: str, method: str, stop: int | None = None, *, encoded: bool = False, **settings: Any
+    folder: str,
+    method: str,
+    stop: int | None = None,
+    *,
+    encoded: bool = False,
+    disk: str | None = None,
+    **settings: Any,
 ) -> bool:
     """Begin a run or resume it, to its end or to a step; returns whether it came to its end.
 
-    Of ``encoded`` images, no process but the first has room for what a task decodes.
+    Of ``encoded`` images, no process but the first has room for what a task decodes. Each process
+    has a folder of its own in ``disk``, named by its rank, for what it keeps for itself.
     """
+    if disk is not None:
+        settings["features_in"] = "features"
+        own = Path(disk, str(the_world().rank))
+        own.mkdir(parents=True, exist_ok=True)
+        os.chdir(own)
     more: dict[str, Any] = {"stream": shapes_stream()}
     if encoded:
         more["stream"], _ = png_stream()

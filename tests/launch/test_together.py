@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine_run import newest_checkpoint, shapes_stream
-from polarbear.engine.nets.frozen import AT_ONCE
+from polarbear.engine.nets.frozen import AT_ONCE, LOOKED_AT
 from polarbear.methods.catalogue import METHODS
 from polarbear.runs.folder import RunFolder
 from together import torchrun, train
@@ -117,6 +117,23 @@ def test_each_process_looks_at_a_part_of_the_images_with_a_frozen_network(tmp_pa
     assert train(**one)
     scores = [Path(run["folder"], "scores.jsonl").read_bytes() for run in (one, two)]
     assert scores[0] == scores[1]
+
+
+def test_features_that_one_process_alone_has_kept_are_worked_out_by_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # and back in the end: train goes elsewhere
+    how = {"network": "together:Watched", "frozen": True, "disk": str(tmp_path / "disk")}
+    one, two, three = (wanted(tmp_path / name, "ncm", **how) for name in ("one", "two", "three"))
+    assert train(**one)
+    assert largest_pass(in_order([two], tmp_path)) == AT_ONCE
+    assert largest_pass(in_order([three], tmp_path)) == LOOKED_AT  # each has them now
+    scores = [Path(run["folder"], "scores.jsonl").read_bytes() for run in (one, two, three)]
+    assert scores[0] == scores[1] == scores[2]
+
+
+def largest_pass(said: str) -> int:
+    return max(int(images) for images in re.findall(r"looks at (\d+)", said))
 
 
 def test_a_killed_process_ends_the_others_and_all_go_on(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from polarbear.engine.images.pixels import (
 from polarbear.engine.images.task_pixels import TaskPixels
 from polarbear.engine.nets.frozen import Frozen
 from polarbear.engine.task.learner import Learner
+from polarbear.engine.world import the_world
 
 log = logging.getLogger("polarbear")
 
@@ -97,20 +98,32 @@ def _cache_file(learner: Learner, stream: Stream, file: str) -> Path | None:
 
 
 def _kept(cache: Path, shape: tuple[int, ...], work_out: Callable[[], Tensor]) -> Tensor:
-    """Return the features in a file, or work them out and keep them there."""
-    if cache.exists():
-        try:
-            with naming(cache, "features", remedy=""):
-                found = read_npz(cache, ("features",))["features"]
-                if found.shape != shape or found.dtype != np.float32:
-                    raise ValueError(f"it holds {found.dtype} {found.shape}, not {shape}")
-                return torch.from_numpy(found)
-        except DataError as error:
-            log.warning("the features are worked out again: %s", error)
+    """Return the features in a file, or work them out and keep them there.
+
+    Processes that train together do the same: where one lacks the file, on a disk of its own or
+    because another run wrote it only now, all work them out.
+    """
+    found = _read(cache, shape) if cache.exists() else None
+    (lacking,) = the_world().any(found is None)
+    if found is not None and not lacking:
+        return found
     features = work_out()
     values = features.cpu().numpy()
     write_whole(cache, lambda out: np.savez(out, features=values), many_writers=True)
     return features
+
+
+def _read(cache: Path, shape: tuple[int, ...]) -> Tensor | None:
+    """Return the features in a file, None where it is not whole, which is said."""
+    try:
+        with naming(cache, "features", remedy=""):
+            found = read_npz(cache, ("features",))["features"]
+            if found.shape != shape or found.dtype != np.float32:
+                raise ValueError(f"it holds {found.dtype} {found.shape}, not {shape}")
+            return torch.from_numpy(found)
+    except DataError as error:
+        log.warning("the features are worked out again: %s", error)
+        return None
 
 
 def _checksum(stream: Stream) -> str:
