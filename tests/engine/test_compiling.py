@@ -207,6 +207,21 @@ def test_a_trial_changes_neither_weights_nor_statistics(monkeypatch: pytest.Monk
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
 
 
+def test_a_network_that_does_not_learn_can_be_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_by(monkeypatch, "aot_eager")
+    network = TinyNetwork().requires_grad_(False)
+    assert Compilation("tiny", 4).works(network, torch.zeros(4, 3, 16, 16))
+
+
+def test_with_a_frozen_network_there_is_nothing_to_compile(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = tiny("ncm", compile=True, frozen=True, tasks=1)
+    run(settings, tmp_path / "run", stream=shapes_stream())
+    assert RunFolder(tmp_path / "run").manifest()["environment"]["compiled"] is False
+    assert said_in(caplog) == []
+
+
 @pytest.mark.parametrize(
     ("device", "changes", "wanted"),
     [
@@ -216,7 +231,6 @@ def test_a_trial_changes_neither_weights_nor_statistics(monkeypatch: pytest.Monk
         ("cuda", {"network": "resnet32"}, False),
         ("cuda", {"network": "resnet32", "fused": False}, False),
         ("cuda", {"network": "engine_run:TinyNetwork"}, False),
-        ("cuda", {"network": "resnet50", "frozen": True}, False),
         ("cuda", {"network": "resnet50", "compile": False}, False),
         ("cpu", {"network": "engine_run:TinyNetwork", "compile": True}, True),
     ],

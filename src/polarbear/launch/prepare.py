@@ -248,9 +248,12 @@ def make_learner(
 def _compilation(
     settings: Settings, machine: Machine, backbone: torch.nn.Module, side: int
 ) -> Compilation | None:
-    """Return what of a network is compiled, tried out: None if nothing is to be, or can be."""
+    """Return what of a network is compiled, tried out: None if nothing is to be, or can be.
+
+    Steps on a frozen network's features, which are worked out before, have nothing to compile.
+    """
     part = -(-settings.batch_size // settings.accumulate)
-    if part == 1 or not wants_compiling(settings, machine.device):
+    if part == 1 or isinstance(backbone, Frozen) or not wants_compiling(settings, machine.device):
         return None
     found = Compilation(f"{settings.network}{settings.network_options or ''}", part)
     found.announce()
@@ -264,8 +267,7 @@ def wants_compiling(settings: Settings, device: torch.device) -> bool:
     """Whether a run's network is to be compiled: as asked for, else where that pays."""
     if settings.compile != "auto":
         return settings.compile
-    large = settings.network in WORTH_COMPILING and not settings.frozen
-    return large and device.type == "cuda"
+    return settings.network in WORTH_COMPILING and device.type == "cuda"
 
 
 def _refuse_two_views(method: type[Method]) -> None:

@@ -50,7 +50,9 @@ class Compilation:
         network = deepcopy(backbone).train()
         function = self._function(network, images)
         try:
-            function(network, images).float().sum().backward()
+            features = function(network, images)
+            if _learns(network):
+                features.float().sum().backward()
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # code that was compiled may still not run
