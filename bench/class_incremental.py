@@ -31,7 +31,7 @@ def tables(results: Path = RESULTS) -> str:
 
 def section(benchmark: str, folder: Path) -> str:
     """Return a benchmark's table: what ran, and what others have published."""
-    ours, (last, mean) = {g.method: g for g in groups_in(folder)}, PUBLISHED[benchmark]
+    ours, (last, mean) = groups_in(folder), PUBLISHED[benchmark]
     names = [name for name in METHODS if name in {*ours, *last, *mean}]
     names += [name for name in ours if name not in METHODS]
     heads = ["method", "orders", "last", "published", "mean over tasks", "published"]

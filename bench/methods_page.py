@@ -69,10 +69,7 @@ class Found:
 
     def __init__(self, results: Path) -> None:
         """Read them all."""
-        self.groups: dict[str, dict[str, Group]] = {
-            name: {group.method: group for group in groups_in(results / name)}
-            for name in (BENCHMARK, *PUBLISHED)
-        }
+        self.groups = {name: groups_in(results / name) for name in (BENCHMARK, *PUBLISHED)}
 
     def reached(self, method: str) -> list[str]:
         """Return a method's scores and its verdict."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from polarbear.base.errors import DataError
 from polarbear.report.read.groups import Group
 from polarbear.report.read.runs import read_runs
 from polarbear.score.intervals import interval
@@ -27,9 +28,17 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def groups_in(folder: Path) -> tuple[Group, ...]:
+def groups_in(folder: Path) -> dict[str, Group]:
     """Return a benchmark's results by method, none where there is no folder."""
-    return tuple(read_runs(folder).groups) if folder.is_dir() else ()
+    groups = read_runs(folder).groups if folder.is_dir() else ()
+    found: dict[str, Group] = {}
+    for group in groups:
+        if (other := found.setdefault(group.method, group)) is not group:
+            raise DataError(
+                f"{folder}: {other.title!r} and {group.title!r} are one method with two settings, "
+                "and a page has one line for it: move one of them to results/ablations"
+            )
+    return found
 
 
 def last_and_over_all(group: Group) -> tuple[list[float], list[float]]:

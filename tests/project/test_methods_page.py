@@ -1,12 +1,14 @@
 """The page of all methods says what their classes and the files in ``results`` say."""
 
 import json
+import shutil
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from doc_pages import PAGES, bench_script
+from polarbear.base.errors import DataError
 from polarbear.methods.catalogue import METHODS
 
 
@@ -76,6 +78,17 @@ def test_results_come_into_the_pages_beside_published_ones(
     assert found.reached("hcv")[1:5] == ["0.280", "0.490", "–", "–"]
     assert found.verdict("hcv").startswith("Nothing to compare with")
     assert found.verdict("lwf") == "Not run on real data yet"
+
+
+def test_one_method_with_two_settings_has_no_line(maker: ModuleType, tmp_path: Path) -> None:
+    shutil.copytree(maker.RESULTS / "iirc-cifar/er", tmp_path / "iirc-cifar/er")
+    assert maker.Found(tmp_path).reached("er")[0] == "0–9"
+    file = tmp_path / "iirc-cifar/er/order-9.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["settings"]["epochs"] = 3
+    file.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(DataError, match="'ER, epochs 3' and 'ER, epochs 140' are one method"):
+        maker.Found(tmp_path)
 
 
 @pytest.fixture(scope="module")
