@@ -220,6 +220,8 @@ def test_one_run_on_several_gpus_is_started_by_torchrun(words, gpus: int, launch
         ("exit(75)", "exit(2)", 75),  # the disk was full, and the other one lost its partner
         ("time.sleep(60)", "os.kill(os.getpid(), signal.SIGKILL)", 75),
         ("exit(2)", "time.sleep(60)", 2),
+        ("time.sleep(60)", "exit(2)", 2),
+        ("time.sleep(60)", "os.kill(os.getpid(), signal.SIGTERM)", 143),
     ],
 )
 def test_a_job_of_several_processes_ends_with_the_code_of_what_failed(first, second, code) -> None:

@@ -15,11 +15,16 @@ from polarbear.cli.shared.exit_code import TRY_AGAIN
 
 
 def code_of(failures: Collection[ProcessFailure]) -> int:
-    """Return 75 if a process said so or was killed, else the code of the first that failed."""
+    """Return 75 if a process said so or was killed, else the code of the first that failed.
+
+    A signal's is 128 more than its number, as shells have it: 143 where it was asked to end.
+    """
     # One that fails takes others with it at once; torchrun kills whoever is left half a minute on.
     began = min(one.timestamp for one in failures)
     codes = [one.exitcode for one in failures if one.timestamp == began]
-    return TRY_AGAIN if {TRY_AGAIN, -signal.SIGKILL} & {*codes} else codes[0]
+    if {TRY_AGAIN, -signal.SIGKILL} & {*codes}:
+        return TRY_AGAIN
+    return codes[0] if codes[0] >= 0 else 128 - codes[0]
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from polarbear.engine.nets.networks import feature_width
 from polarbear.engine.world import the_world
 
 AT_ONCE = 256  # always the same images together: rounding depends on how many there are
+SENT_AT_ONCE = 2**14  # images whose features are copied to be sent: for all, room may be wanting
 LOOKED_AT = 8  # images by whose features two networks, or two preparations, are told apart
 
 
@@ -67,7 +68,8 @@ class Frozen(nn.Module):
         for part, images in zip(parts, pixels.batches([p.numpy() for p in parts]), strict=True):
             with machine.autocast():
                 found[part[0] : part[-1] + 1] = self(for_evaluation(images, transform)).float()
-        found = world.reduce(found) if in_shares else found
+        for piece in torch.split(found, SENT_AT_ONCE) if in_shares else ():
+            piece.copy_(world.reduce(piece))
         bad = int((~found.isfinite().all(dim=1)).sum())
         if bad:
             raise PolarbearError(
