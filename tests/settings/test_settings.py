@@ -238,6 +238,8 @@ def test_a_memory_of_nothing_is_refused_with_what_to_do(name: str) -> None:
         ("learning_rate", "high", "learning_rate must be float, not 'high'"),
         ("clip", "1", r"clip must be float \| None, not '1'"),
         ("nesterov", 1, "nesterov must be bool, not 1"),
+        ("compile", "yes", "compile must be True, False or 'auto', not 'yes'"),
+        ("compile", 1, "compile must be True, False or 'auto', not 1"),
         ("rate_steps", 0.5, r"rate_steps must be tuple\[float, ...\], not 0.5"),
         ("rate_steps", ["0.5"], r"rate_steps must be tuple\[float, ...\], not \('0.5',\)"),
         ("memory_per_class", "all", r"memory_per_class must be int \| None, not 'all'"),

@@ -293,4 +293,5 @@ def _refuse(name: str, value: object, hint: Any) -> NoReturn:
     if get_origin(hint) is Literal:
         raise unknown_name(name, value, get_args(hint))
     shown = hint.__name__ if isinstance(hint, type) else str(hint)
+    shown = "True, False or 'auto'" if hint == Compile else shown
     raise PolarbearError(f"{name} must be {shown}, not {value!r}")
