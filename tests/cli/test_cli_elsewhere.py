@@ -6,16 +6,18 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from polarbear.base.errors import PolarbearError
 from polarbear.cli import main
 from polarbear.cli.commands import runs as command
 from polarbear.cli.commands.run import plan
 from polarbear.cli.shared import on_slurm
 from polarbear.cli.shared.on_slurm import Array
-from polarbear.cli.shared.training import How
+from polarbear.cli.shared.training import How, Wanted
 from polarbear.runs.job import give_to, last_job, log_of
 from polarbear.runs.waiting import let_wait, waiting_in
 
@@ -231,6 +233,22 @@ def test_a_job_of_several_processes_ends_with_the_code_of_what_failed(first, sec
     done = subprocess.run([*command, "--nproc-per-node=2", "does.py"], capture_output=True)
     assert done.returncode == code, done.stderr
     assert b"exitcode" in done.stderr  # as torchrun tells it
+
+
+def test_what_waits_in_a_job_from_before_compiling_was_chosen_is_left_to_it(capsys) -> None:
+    wanted = Wanted("er", Path("run"), plan(["er", *TINIEST])[0].settings)
+    let_wait(wanted.folder, replace(wanted.settings, compile=False))
+    give_to(wanted.folder, "polarbear-now", 3, Path("0.log"))
+    program = Path("squeue")
+    program.write_text("#!/bin/sh\necho polarbear-now 3 5_3\n")
+    program.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(Path.cwd()), prepend=os.pathsep)
+        assert list(on_slurm._not_in_a_job([wanted])) == []
+        asked = replace(wanted, settings=replace(wanted.settings, compile=True))
+        with pytest.raises(PolarbearError, match=r"job 5_3 with other settings \(compile\)"):
+            list(on_slurm._not_in_a_job([asked]))
+    assert "is in SLURM's job 5_3: left to it" in capsys.readouterr().err
 
 
 def test_resume_begins_what_waits_and_runs_watches_what_a_job_has(capsys, monkeypatch) -> None:

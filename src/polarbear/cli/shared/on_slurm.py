@@ -229,6 +229,8 @@ def _refuse_others(wanted: Wanted, number: str) -> None:
     if (waiting := waiting_in(wanted.folder)) is None:
         return
     asked = plain(wanted.settings.to_dict())
+    if asked["compile"] == "auto":  # the job does as it was told, before there was a choice too
+        del asked["compile"]
     others = [name for name, value in asked.items() if waiting.settings.get(name) != value]
     if others:
         raise PolarbearError(
