@@ -1,5 +1,6 @@
 """What pages say of our results is what the files in ``results`` say."""
 
+import csv
 import json
 import re
 import shutil
@@ -83,6 +84,37 @@ def test_the_table_of_unlimited_memory_is_that_of_the_files() -> None:
         found = [77 * run["scores"][one][21] for one in FOUND]
         assert cells(said)[1:] == [f"{x:.3f}" for x in due] + [f"{x:.0f}" for x in found], name
     assert len(rows) == 2
+
+
+def asked(benchmark: str, column: str, threshold: float) -> list[str]:
+    """Return parents right, wrong and false by a threshold, means over the orders of the file."""
+    with (ROOT / "bench/results/kin-parents.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["benchmark"] == benchmark]
+    named = [row for row in rows if float(row[column]) >= threshold]
+    right = sum(row["parent"] == row["most probable"] for row in named)
+    false = sum(not row["parent"] for row in named)
+    orders = len({row["order"] for row in rows})
+    return [f"{n / orders:.1f}" for n in (right, len(named) - right - false, false)]
+
+
+def test_what_networks_of_birth_say_is_in_a_file() -> None:
+    page = PAGES["docs/methods/kin.md"]
+    right, _, false = asked("iirc-cifar", "part of its own", 0.8)
+    assert f"asked with 0.8, name {right} of them and {false} false ones" in page
+    said = "of 0.35 the same networks name {} of them, and {} wrong and {} false ones"
+    assert said.format(*asked("iirc-cifar-v2", "probability", 0.35)) in page
+
+
+def test_the_thresholds_of_kin_are_those_of_the_file() -> None:
+    page = PAGES["docs/methods/kin.md"]
+    with (ROOT / "bench/results/kin-thresholds.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["memory"] == "20 per class"]
+    for one, other in zip(rows[::2], rows[1::2], strict=True):
+        both = [float(row["mean"]) for row in (one, other)]
+        said = re.findall(rf"^\| {one['threshold']}, {one['value']}.*?\|(.*)\|$", page, re.M)[0]
+        assert cells(said) == [f"{score:.3f}" for score in (*both, mean(both))]
+    first = [float(row["after task 0"]) for row in rows if row["order"] == "8"]
+    assert f"between {min(first):.3f} and {max(first):.3f} on order 8" in page
 
 
 def test_the_table_of_kins_decisions_is_that_of_the_files() -> None:
