@@ -139,7 +139,7 @@ def failing(times: int) -> Callable[..., Any]:
 
     def compiler(module: Any, example: Any) -> Any:
         if next(left, None) is None:
-            raise RuntimeError("Failed to find C compiler.\nPlease specify via CC")
+            raise RuntimeError(f"Failed to find a compiler: {'-I/folder ' * 100}\nIt is CC's")
         return module.forward
 
     return compiler
@@ -155,7 +155,9 @@ def test_where_nothing_can_be_compiled_a_run_says_so_and_goes_on(
     assert RunFolder(tmp_path / "failed").manifest()["environment"]["compiled"] is False
     first, second = said_in(caplog)
     assert first.startswith("engine_run:TinyNetwork is compiled for batches of 32: about a minute")
-    assert second.endswith("not try): RuntimeError: Failed to find C compiler.")
+    assert "(--no-compile does not try): RuntimeError: Failed to find a compiler: -I/fo" in second
+    assert second.endswith(" …")
+    assert len(second) < 350
 
 
 def test_a_teacher_that_cannot_be_compiled_leaves_steps_captured(
@@ -168,7 +170,7 @@ def test_a_teacher_that_cannot_be_compiled_leaves_steps_captured(
     assert len(captured) == 2 * 3
     assert losses(tmp_path / "failed") == pytest.approx(losses(tmp_path / "eager"))
     _, said = said_in(caplog)
-    assert "Failed to find C compiler" in said
+    assert "Failed to find a compiler" in said
 
 
 def test_a_run_resumed_where_nothing_can_be_compiled_says_that_it_goes_on_otherwise(
@@ -242,6 +244,7 @@ def test_large_networks_of_ours_are_compiled_on_a_gpu(
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.skipif(" " in torch.__file__, reason="PyTorch compiles in no folder with a blank")
 def test_compiled_steps_are_the_eager_ones(tmp_path: Path) -> None:
     for compiled in (True, False):
         settings = tiny("icarl-norm", compile=compiled, learning_rate=0.1, tasks=2)

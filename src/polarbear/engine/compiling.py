@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Hashable
 from functools import cache, cached_property
 from itertools import count
+from textwrap import shorten
 from types import FunctionType
 from typing import Any
 
@@ -77,4 +78,5 @@ def _in_a_line(error: BaseException) -> str:
     while (cause := error.__cause__ or getattr(error, "inner_exception", None)) is not None:
         error = cause
     first = next((line for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first.strip()}"
+    # A command of the compiler's has thousands of characters.
+    return f"{type(error).__name__}: {shorten(first, 200, placeholder=' …')}"
