@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,9 @@ from engine_run import (
     tiny,
     trainer_for,
 )
+from polarbear.engine.contract.batch import TaskContext
 from polarbear.launch.runner import run
+from polarbear.methods.births import own_probabilities
 from polarbear.methods.kin import Kin
 from polarbear.methods.kin_scores import log_shares
 from polarbear.methods.softmax import soft_cross_entropy, softmax_with_holes
@@ -139,8 +143,41 @@ def test_a_class_is_asked_of_its_network_of_birth() -> None:
     assert learner.parents.tolist() == [-1] * 4 + [1] * 3
     none = at_task(Kin, options=Kin.Options(parents=False), between=sure_of_one)
     assert none.parents.tolist() == [-1] * 7
-    strict = at_task(Kin, options=Kin.Options(first_threshold=1.1), between=sure_of_one)
+    strict = at_task(Kin, options=Kin.Options(threshold=1.1), between=sure_of_one)
     assert strict.parents.tolist() == [-1] * 7
+
+
+def test_a_network_is_sure_of_a_class_by_the_mean_over_its_own_images() -> None:
+    learner = at_task(Kin, sizes=(4,))
+    batches = [batch_for(learner, n=7, seed=seed) for seed in (1, 2)]
+    for batch in batches:
+        batch.targets[:, 3] = 0  # a class without images
+    found = own_probabilities(learner.model.eval(), batches)
+    for column in range(3):
+        own = [
+            learner.model(batch.images[[i]]).softmax(dim=1)[0, column].item()
+            for batch in batches
+            for i in range(7)
+            if batch.targets[i, column]
+        ]
+        assert float(found[column]) == pytest.approx(sum(own) / len(own), rel=1e-5)
+    assert float(found[3]) == 1
+    assert own_probabilities(learner.model, []).tolist() == [1.0] * 4
+
+
+def test_a_parent_needs_a_part_of_what_its_own_images_get() -> None:
+    probabilities = torch.tensor([[0.3, 0.4], [0.1, 0.4]])
+
+    class Asked(Kin):
+        def asked(self, context: TaskContext) -> Tensor:
+            return probabilities
+
+    learner = Asked(at_task(Kin, sizes=(2,)).model, Kin.Options(threshold=0.8))
+    learner.sure = torch.tensor([0.35, 0.9])
+    context = replace(at_task(Kin, sizes=(2, 2)).context, autocast=nullcontext)
+    none = torch.tensor([-1, -1])
+    assert learner.find_parents(context, none).tolist() == [0, -1]
+    assert learner.find_parents(context, torch.tensor([1, -1])).tolist() == [-1, -1]
 
 
 def test_frequent_classes_are_raised_in_the_loss_alone() -> None:

@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of ER in different orders, one of kin: a method that infers parents."""
     path = tmp_path_factory.mktemp("runs")
     how: dict[str, Any] = {"network": "small", "epochs": 3, "learning_rate": 0.1, "batch_size": 16}
-    ready = {"threshold": 0.1, "first_threshold": 0.1}  # to take a class for a parent
+    ready = {"threshold": 0.1}  # to take a class for a parent
     for method, order, options in (("er", 0, {}), ("er", 1, {}), ("kin", 0, ready)):
         settings = tiny(method, order=order, tasks=TASKS, options=options, keep_scores=True, **how)
         assert run(settings, path / f"{method}-{order}")

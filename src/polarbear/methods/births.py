@@ -6,6 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from polarbear.engine.contract.batch import Batch
 from polarbear.engine.nets.heads import CosineHead
 from polarbear.engine.nets.model import Model
 
@@ -32,6 +33,20 @@ def mean_probabilities(networks: Iterable[tuple[Model, slice]], images: Sequence
         found = looked_at(network, torch.cat(list(images))).softmax(dim=1)[:, own]
         means.append(torch.stack([part.mean(dim=0) for part in torch.split(found, sizes)]))
     return torch.cat(means, dim=1).nan_to_num(0.0)
+
+
+@torch.no_grad()
+def own_probabilities(network: Model, batches: Iterable[Batch]) -> Tensor:
+    """Return how probable a network finds each class on images that carry it: (classes it knows,).
+
+    Means over the images; 1 for a class without.
+    """
+    head = cast(CosineHead, network.head)
+    sums, counts = torch.zeros(2, head.seen, device=next(network.parameters()).device)
+    for batch in batches:
+        sums += (looked_at(network, batch.images).softmax(dim=1) * batch.targets).sum(dim=0)
+        counts += batch.targets.sum(dim=0)
+    return torch.where(counts > 0, sums / counts, 1.0)
 
 
 @torch.no_grad()

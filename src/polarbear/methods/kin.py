@@ -10,7 +10,7 @@ from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, frozen_copy
 from polarbear.engine.nets.heads import CosineHead
 from polarbear.engine.nets.model import Model
-from polarbear.methods.births import births, mean_probabilities
+from polarbear.methods.births import births, mean_probabilities, own_probabilities
 from polarbear.methods.kin_options import KinOptions
 from polarbear.methods.kin_scores import kin_scores
 from polarbear.methods.softmax import soft_cross_entropy, softmax_with_holes
@@ -29,16 +29,14 @@ class Kin(Method):
              + weight · cross-entropy(softmax(s* / T), softmax(s / T))
 
     *Witnesses.* A class is best known by the network as it was when the class had just been
-    learnt, its network of birth; later ones have forgotten some of it. Whether a new class belongs
-    below an earlier one is asked of the earlier one's network of birth: the mean probability that
-    it gives the earlier class on images of the new one.
+    learnt, its network of birth. Whether a new class belongs below it is asked of that network: the
+    mean probability that it gives the class on the new one's images, as a part of that on its own.
 
     *Predicting.* b(c) is the log of p as in the loss, without what raises it, summed over the
     newest network and c's network of birth, each asked for an image and its mirror image. An image
     is of a class c that is nobody's parent, with b(c) + b(parent of c), or 2 b(c) without a parent;
-    or of an unknown child of a parent s: 2 b(s), the less, the higher the k known children lie
-    above s itself and the more there are (an unknown child counts as one more child). Softmax makes
-    probabilities of these; the set with the highest expected pw-JS is predicted.
+    or of an unknown child of a parent s: 2 b(s), the less, the more known children there are and
+    the higher they lie above s. By a softmax of these the best expected pw-JS is predicted.
     """
 
     summary = "finds superclasses by the networks of their birth; a balanced softmax with holes"
@@ -52,6 +50,7 @@ class Kin(Method):
     Options = KinOptions
     options: KinOptions
     parents: Tensor
+    sure: Tensor
     upwards: Tensor
     below: Tensor
     gains: Tensor
@@ -61,6 +60,7 @@ class Kin(Method):
         """Know no class yet."""
         super().__init__(model, options)
         self.register_buffer("parents", torch.empty(0, dtype=torch.long))
+        self.register_buffer("sure", torch.empty(0))
 
     def begin_task(self, context: TaskContext) -> None:
         """Find the parents of the new classes, and what follows for every class."""
@@ -81,12 +81,10 @@ class Kin(Method):
 
     def find_parents(self, context: TaskContext, parents: Tensor) -> Tensor:
         """Return each new class's parent, −1 for none: (new,). A class with a parent is none."""
+        sure = self.sure[: context.old].clamp(min=1e-3)
         with context.autocast():
-            likely = torch.where(parents < 0, self.asked(context), 0.0)
-        sure, best = likely.max(dim=1)
-        first = cast(CosineHead, self.networks["birth-0"].head).seen
-        limit = torch.where(best < first, self.options.first_threshold, self.options.threshold)
-        return torch.where(sure >= limit, best, -1)
+            part, best = torch.where(parents < 0, self.asked(context) / sure, 0.0).max(dim=1)
+        return torch.where(part >= self.options.threshold, best, -1)
 
     def asked(self, context: TaskContext) -> Tensor:
         """Return how probable its network of birth finds each old class: (new, old).
@@ -104,8 +102,11 @@ class Kin(Method):
         return births(self.networks.get(f"birth-{task}", self.model) for task in tasks)
 
     def end_task(self) -> None:
-        """Keep the network as it is at the birth of the task's classes."""
-        self.networks[f"birth-{self.context.task}"] = frozen_copy(self.model)
+        """Keep the network as it is at the birth of the task's classes, and how sure it is."""
+        network = self.networks[f"birth-{self.context.task}"] = frozen_copy(self.model)
+        with self.context.autocast():
+            sure = own_probabilities(network, self.context.batches("valid"))[self.context.new]
+        self.register_buffer("sure", torch.cat([self.sure[: self.context.old], sure]))
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the softmax with holes, and the distillation."""
@@ -130,8 +131,7 @@ class Kin(Method):
 
     def validation_scores(self, images: Tensor) -> Tensor:
         """Return the newest network's logits: to ask all networks after every epoch is too dear."""
-        logits: Tensor = self.model(images)
-        return logits
+        return cast(Tensor, self.model(images))
 
     def logits(self, network: Model, images: Tensor) -> Tensor:
         """Return a network's logits, with the mirror image's if wanted: (n, classes it knows)."""

@@ -21,10 +21,8 @@ class KinOptions(Method.Options):
     """Leave what lies below a label out of the loss; without, it is negative."""
     parents: bool = True
     """Look for parents; without, every class stands alone."""
-    first_threshold: float = field(default=0.55, metadata={"at_least": 0})
-    """Mean probability from which on a class of the first task is a parent."""
-    threshold: float = field(default=0.5, metadata={"at_least": 0})
-    """The same for the classes of later tasks."""
+    threshold: float = field(default=0.8, metadata={"at_least": 0})
+    """Part of its probability on its own validation images from which on a class is a parent."""
     mirror: bool = True
     """Predict by an image and its mirror image."""
     witnesses: bool = True
