@@ -5,7 +5,7 @@
 Other changes are settings: ``bench/run.py er:0 --settings '{"precision": "fp32"}'``.
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from polarbear.methods.er_infinite import ERInfinite
 from polarbear.methods.icarl_cnn import ICarlCNN
 from polarbear.methods.incremental_joint import IncrementalJoint
 from polarbear.methods.kin import Kin
+from polarbear.methods.kin_options import KinOptions
 from polarbear.methods.lucir import LUCIR
 from polarbear.named.registry import find
 
@@ -128,7 +129,33 @@ class KinTrueParents(Kin):
         return torch.tensor(columns, device=parents.device)
 
 
-class KinNewestWitness(Kin):
+class KinBare(Kin):
+    """Kin whose thresholds are bare probabilities, one for the first task and one for later.
+
+    What the other ablations of Kin were trained with.
+    """
+
+    title = "Kin, bare thresholds"
+
+    @dataclass(frozen=True)
+    class Options(KinOptions):
+        """Kin's, and a threshold more."""
+
+        first_threshold: float = 0.55
+        threshold: float = 0.5
+
+    options: Options
+
+    def find_parents(self, context: TaskContext, parents: Tensor) -> Tensor:
+        """Return each new class's parent, −1 for none: (new,)."""
+        with context.autocast():
+            likely, best = torch.where(parents < 0, self.asked(context), 0.0).max(dim=1)
+        _, first = next(self.births())
+        limit = torch.where(best < first.stop, self.options.first_threshold, self.options.threshold)
+        return torch.where(likely >= limit, best, -1)
+
+
+class KinNewestWitness(KinBare):
     """Kin that asks the newest network for parents, not those of birth; at the test all."""
 
     title = "Kin, parents of the newest network"
@@ -141,43 +168,6 @@ class KinNewestWitness(Kin):
         return torch.stack([one.mean(dim=0) for one in found]).nan_to_num(0.0)
 
 
-class KinRelative(Kin):
-    """Kin whose threshold is a part of how sure a network of birth is of its own class.
-
-    Kin's thresholds are bare probabilities. A network that trained on more images, or for fewer
-    epochs, is less sure of everything: here a class is a parent if its network of birth finds it
-    nearly as probable on a new class's images as on its own of in-task validation.
-    """
-
-    title = "Kin, relative thresholds"
-    sure: Tensor
-
-    def __init__(self, model: Model, options: Any = None) -> None:
-        """Know no class yet."""
-        super().__init__(model, options)
-        self.register_buffer("sure", torch.empty(0))
-
-    def find_parents(self, context: TaskContext, parents: Tensor) -> Tensor:
-        """Return each new class's parent, −1 for none: (new,)."""
-        with context.autocast():
-            likely = torch.where(parents < 0, self.asked(context) / self.sure, 0.0)
-        part, best = likely.max(dim=1)
-        return torch.where(part >= self.options.threshold, best, -1)
-
-    def end_task(self) -> None:
-        """Keep the network of birth, and how sure it is of the task's classes."""
-        super().end_task()
-        network = self.networks[f"birth-{self.context.task}"]
-        sums = counts = 0.0
-        with torch.no_grad(), self.context.autocast():
-            for batch in self.context.batches("valid"):
-                found = looked_at(network, batch.images).softmax(dim=1)
-                sums = sums + (found * batch.targets).sum(dim=0)
-                counts = counts + batch.targets.sum(dim=0)
-        means = (sums / counts.clamp(min=1)).clamp(min=1e-3)
-        self.register_buffer("sure", torch.cat([self.sure, means[self.context.new]]))
-
-
 class PlainHead(LinearHead):
     """A linear head with the scale that Kin sets at the start, and without any use for it."""
 
@@ -187,8 +177,8 @@ class PlainHead(LinearHead):
         self.register_buffer("sigma", torch.ones(()))
 
 
-class KinLinear(Kin):
-    """Kin with a linear head."""
+class KinLinear(KinBare):
+    """Kin with bare thresholds and a linear head."""
 
     title = "Kin, linear head"
     head = "ablations:PlainHead"
