@@ -6,8 +6,7 @@ races and speed are not. Unlike a real one, a capture also computes, and a repla
 step does to a method's tensors on the host.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -41,6 +40,16 @@ class FakeGraph:
 
     def __init__(self) -> None:
         self.operations: list[Any] = []
+        self.notes = Notes(self.operations)
+
+    def capture_begin(self, pool: object, capture_error_mode: str) -> None:
+        """Note what is done from now on."""
+        assert capture_error_mode == "thread_local"
+        self.notes.__enter__()
+
+    def capture_end(self) -> None:
+        """Note no more."""
+        self.notes.__exit__(None, None, None)
 
     def replay(self) -> None:
         with torch.no_grad():
@@ -111,24 +120,20 @@ def install(patch: pytest.MonkeyPatch) -> list[CapturedSteps]:
         captured.append(self)
         return made
 
-    @contextmanager
-    def graph(made: FakeGraph, **_: object) -> Iterator[None]:
+    def graph() -> FakeGraph:
         tried[-1].step.zero_()  # a real capture does not compute, and so needs no place
-        with Notes(made.operations):
-            yield
+        return FakeGraph()
 
     patch.setattr(CapturedSteps, "_graphs", graphs)
     patch.setattr(trainer, "can_capture", lambda learner: True)
     patch.setattr(captured_module, "STEPS_A_TURN", 2)
     for name, fake in {
-        "CUDAGraph": FakeGraph,
-        "graph": graph,
+        "CUDAGraph": graph,
         "Stream": FakeStream,
         "stream": lambda stream: nullcontext(),
         "current_stream": FakeStream,
         "default_stream": FakeStream,
         "Event": FakeEvent,
-        "synchronize": lambda device: None,
         "graph_pool_handle": lambda: (0, 1),
     }.items():
         patch.setattr(torch.cuda, name, fake)

@@ -104,6 +104,7 @@ class CapturedSteps:
         self.seen = len(valid.classes)
         self.ended = False
         self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self.queue = torch.cuda.current_stream(device)
         self._place_rates()
         fill_state(optimiser)
         self.graphs = self._capture()
@@ -209,7 +210,7 @@ class CapturedSteps:
 
     def close(self) -> None:
         """Free the graphs, before what they point to goes."""
-        torch.cuda.synchronize(self.device)
+        self.queue.synchronize()
         for graph in (self.graphs.full_step, self.graphs.partial_step, self.graphs.validation):
             if graph is not None:
                 graph.reset()

@@ -89,9 +89,7 @@ class Capture:
         finally:
             outer.wait_stream(self.stream)
         graph = torch.cuda.CUDAGraph()
-        # Other runs of a fleet go on while this one is captured: only this thread's work counts.
-        mode = {"pool": self.pool, "stream": self.stream, "capture_error_mode": "thread_local"}
-        with torch.cuda.graph(graph, **mode):
+        with torch.cuda.stream(self.stream), capturing(graph, self.pool):
             found = work()
         return graph, found
 
@@ -122,6 +120,21 @@ class Capture:
                 f"a step changes {name}, which a replay would not: keep it in a buffer, "
                 "self.register_buffer(name, tensor), and change that in place"
             )
+
+
+@contextmanager
+def capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """Capture what the current stream is given, while other runs of a fleet go on.
+
+    ``torch.cuda.graph`` would wait for the whole device and empty the cache before it begins: all
+    runs would stand still, three times per task of each.
+    """
+    # Only this thread's work counts, whatever other threads do meanwhile.
+    graph.capture_begin(pool, capture_error_mode="thread_local")
+    try:
+        yield
+    finally:
+        graph.capture_end()
 
 
 def _tensors(learner: Learner, optimiser: torch.optim.Optimizer) -> list[Tensor]:
