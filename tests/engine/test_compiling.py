@@ -1,6 +1,7 @@
 """Networks through ``torch.compile``: how often that compiles, and what happens where it fails."""
 
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -185,6 +186,25 @@ def test_a_run_resumed_where_nothing_can_be_compiled_says_that_it_goes_on_otherw
     compile_by(monkeypatch, failing(0))
     assert resume(folder, stream=shapes_stream())
     assert "began with compiled True, goes on with False: scores may differ" in caplog.text
+
+
+def test_advice_to_multiply_in_tf32_is_kept_from_users_and_nothing_else_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torch._inductor import compile_fx  # it warns of its own lines
+
+    def compiler(module: Any, example: Any) -> Any:
+        with monkeypatch.context() as gpu:  # all that PyTorch asks of one before it advises
+            gpu.setattr(torch.cuda, "is_available", lambda: True)
+            gpu.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+            compile_fx._warn_tf32_disabled.__wrapped__()
+        warnings.warn("another warning", UserWarning, stacklevel=1)
+        return module.forward
+
+    compile_by(monkeypatch, compiler)
+    with pytest.warns(UserWarning, match="another warning") as told:
+        Compilation("tiny", 4).features(TinyNetwork(), torch.zeros(4, 3, 16, 16))
+    assert len(told) == 1
 
 
 def test_no_memory_is_no_reason_to_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """Functions through ``torch.compile``, or as they are where that does not work."""
 
 import logging
-from collections.abc import Callable, Hashable
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache, cached_property
 from itertools import count
 from textwrap import shorten
@@ -25,13 +27,17 @@ class Compiled:
 
     def __init__(self, function: FunctionType) -> None:
         """Compile at the first call."""
-        self.function, self.works = function, True
+        self.function, self.works, self.called = function, True, False
 
     def __call__(self, *args: Any) -> Any:
         """Return what the function does; where it cannot be compiled, that is said."""
         if self.works:
+            # At the first call alone: each time, PyTorch's other warnings would come anew.
+            quiet = nullcontext() if self.called else _without_advice()
+            self.called = True
             try:
-                return self._faster(*args)
+                with quiet:
+                    return self._faster(*args)
             except _compilers_error() as error:  # before a line of it ran
                 self.give_up(error)
         return self.function(*args)
@@ -59,6 +65,18 @@ def compiled(function: Callable[..., Any], *kind: Hashable) -> Compiled:
     """Return a function of a module compiled for one kind of call, the same for all who ask."""
     assert isinstance(function, FunctionType)
     return Compiled(function)
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Keep from users what PyTorch would have them call for faster matrix products.
+
+    Networks multiply as the setting ``precision`` says. What is left in fp32 is the crop, which
+    follows PIL's pixels: tf32, as PyTorch advises it, would round them.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
+        yield
 
 
 @cache
