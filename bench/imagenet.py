@@ -4,9 +4,10 @@ Pictures are made up, with the sizes in pixels and in bytes that ImageNet's have
 256; a few hundred of them stand for all, read from a packed file. Ratios are to the bare network,
 compiled, on one batch that stays on the device.
 
-    python bench/imagenet.py                              # all parts: nine minutes of an H200
+    python bench/imagenet.py                              # all parts: eight minutes of an H200
     python bench/imagenet.py --parts decode reference     # some
     python bench/imagenet.py --tiny                       # a rehearsal on a CPU
+    python bench/imagenet.py --csv bench/results/imagenet.csv
 
 Results are printed as they come, and a table of all at the end. What matters most comes first; a
 part that fails leaves the others alone, and one that no longer fits into ``--within`` seconds is
@@ -14,6 +15,7 @@ left out. ``full`` is killed once, amid the steps of its first task, and resumed
 """
 
 import argparse
+import csv
 import io
 import json
 import logging
@@ -186,6 +188,7 @@ def measure_decoding(few: PackedImages, args: argparse.Namespace, found: "Found"
             work = [pool.submit(rate_of, library, pictures, args.seconds) for _ in range(cores)]
             together = sum(one.result() for one in work)
             print(f"  {library}: {alone:,.0f} and {together:,.0f}")
+            found.add(f"decoding, {library}, one process", alone, "alone")
             found.add(f"decoding, {library}", together, "decode")
     images = LazyImages(Repeated(few, 10**6), 256)
     images[:WORTH_A_START]  # processes begin here
@@ -442,10 +445,12 @@ def child(args: argparse.Namespace) -> None:
         figures["GPU memory, GiB"] = torch.cuda.max_memory_allocated() / 2**30
     for one in clock.epochs:
         print(f"  task {one.task}: {one.images:,} images in {one.seconds:.0f} s")
-    print(f"  from the start of this process: {max(clock.ended.values()) - clock.began:.0f} s")
+    figures["seconds of the resumed run"] = max(clock.ended.values()) - clock.began
+    print(f"  from the start of this process: {figures['seconds of the resumed run']:.0f} s")
     last, passes = clock.epochs[-1], cost_of("er", args.full, stream, 256 * 256 * 3).passes
     figures["million image passes of all tasks"] = passes / 1e6
     hours = passes / (last.images / last.seconds) / 3600
+    figures["hours for all tasks at the rate of its last epoch"] = hours
     print(
         f"  all {len(stream)} tasks as the paper trains them: {passes / 1e6:,.1f} million image "
         f"passes, {hours:.1f} hours at the rate of task {last.task}, whose only epoch also decoded",
@@ -468,8 +473,9 @@ def measure_full(
                 break
         killed = first.poll() is None
         first.send_signal(signal.SIGKILL)
-    print(f"  killed: {killed}, {steps_saved(folder / 'full')} steps after its start, "
-          f"{time.perf_counter() - began:.0f} s")  # fmt: skip
+    until = time.perf_counter() - began
+    saved = steps_saved(folder / "full")
+    print(f"  killed: {killed}, {saved} steps after its start, {until:.0f} s")
     subprocess.run(command, check=True, timeout=max(1.0, left - (time.perf_counter() - began)))
     seconds = time.perf_counter() - began
     print(f"  in all {seconds:.0f} s")
@@ -477,7 +483,8 @@ def measure_full(
     if steady := found.figures.get("er, steady"):
         passes = figures["million image passes of all tasks"] * 1e6
         figures["hours for all tasks at er's steady rate"] = passes / steady[0] / 3600
-    for name, value in {"seconds, killed and resumed": seconds, **figures}.items():
+    took = {"seconds, killed and resumed": seconds, "seconds until it was killed": until}
+    for name, value in {**took, **figures}.items():
         found.add(f"full, two tasks: {name}", value, "full")
 
 
@@ -521,6 +528,14 @@ class Found:
             lines.append(f"| {name} | {shown} | {to_bare} | {due} | {to_way} |")
         return "\n".join(lines)
 
+    def write(self, file: Path) -> None:
+        """Write figures as the table shows them, for programs."""
+        with file.open("w", encoding="utf-8", newline="") as out:
+            rows = csv.writer(out, lineterminator="\n")
+            rows.writerow(["what", "figure"])
+            for name, (value, kind) in self.figures.items():
+                rows.writerow([name, f"{value:.{1 if kind == 'full' else 0}f}"])
+
 
 DUE: Mapping[str, str] = {"decode": "5,000 images/s", "steady": "0.90", "whole": "0.80"}
 
@@ -543,6 +558,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     add("--warm-up", type=int, default=10, help="steps")
     add("--save-every", type=float, default=10.0, help="seconds between checkpoints, part full")
     add("--no-compile", dest="compile", action="store_false", help="compile nothing")
+    add("--csv", type=Path, metavar="FILE", help="write the figures there, too")
     add("--child", help=argparse.SUPPRESS)
     args = parser.parse_args(given)
     args.device = "cuda" if torch.cuda.is_available() and not args.tiny else "cpu"
@@ -599,6 +615,8 @@ def main() -> None:
             took, now = time.perf_counter() - start, time.perf_counter() - began
             print(f"[{part}: {took:.0f} s, {now:.0f} s in all]")
     print(found.table())
+    if args.csv:
+        found.write(args.csv)
 
 
 if __name__ == "__main__":
