@@ -1,6 +1,7 @@
 """Networks through ``torch.compile``: how often that compiles, and what happens where it fails."""
 
 import shutil
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -159,6 +160,24 @@ def test_where_nothing_can_be_compiled_a_run_says_so_and_goes_on(
     assert "(--no-compile does not try): RuntimeError: Failed to find a compiler: -I/fo" in second
     assert second.endswith(" …")
     assert len(second) < 350
+
+
+class Uncopied(TinyNetwork):
+    """A network that holds what Python does not copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+def test_a_network_that_cannot_be_copied_is_trained_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = tiny("er", network="test_compiling:Uncopied", compile=True, tasks=1)
+    run(settings, tmp_path / "run", stream=shapes_stream())
+    assert RunFolder(tmp_path / "run").manifest()["environment"]["compiled"] is False
+    _, said = said_in(caplog)
+    assert said.endswith("TypeError: cannot pickle '_thread.lock' object")
 
 
 def test_a_teacher_that_cannot_be_compiled_leaves_steps_captured(

@@ -54,10 +54,7 @@ class Compiled:
     def give_up(self, error: BaseException) -> None:
         """Run the function as it is from here on, and say why."""
         self.works = False
-        say_once(
-            "torch.compile does not work here, so layers run as they are, which is slower "
-            f"(--no-compile does not try): {_in_a_line(error)}"
-        )
+        say_why_not(error)
 
 
 @cache
@@ -83,6 +80,14 @@ def _without_advice() -> Iterator[None]:
 def say_once(text: str) -> None:
     """Log a line, unless this process did before."""
     log.warning("%s", text)
+
+
+def say_why_not(error: BaseException) -> None:
+    """Say what keeps a network from being compiled."""
+    say_once(
+        "torch.compile does not work here, so layers run as they are, which is slower "
+        f"(--no-compile does not try): {_in_a_line(error)}"
+    )
 
 
 def _compilers_error() -> type[Exception]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from polarbear.engine.compiling import Compiled, compiled, say_once
+from polarbear.engine.compiling import Compiled, compiled, say_once, say_why_not
 from polarbear.engine.nets.fused import features as fused
 
 
@@ -44,10 +44,16 @@ class Compilation:
     def works(self, backbone: nn.Module, images: Tensor) -> bool:
         """Whether a copy of a network can be compiled and trained on images; if not, that is said.
 
-        It may not for want of a C compiler, of Triton, or of a folder to write to. What is compiled
-        here is not compiled again.
+        It may not for want of a C compiler, of Triton, or of a folder to write to, or since a
+        network refuses to be copied. What is compiled here is not compiled again.
         """
-        network = deepcopy(backbone).train()
+        try:
+            network = deepcopy(backbone).train()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # a network of one's own may hold anything
+            say_why_not(error)
+            return False
         function = self._function(network, images)
         try:
             features = function(network, images)
