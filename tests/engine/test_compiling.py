@@ -1,5 +1,6 @@
 """Networks through ``torch.compile``: how often that compiles, and what happens where it fails."""
 
+import re
 import shutil
 import threading
 import warnings
@@ -12,18 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import fake_graphs
 from engine_run import TinyNetwork, interrupt_at, shapes_stream, tiny
 from polarbear.engine import compiling
-from polarbear.engine.contract.method import frozen_copy
+from polarbear.engine.contract.batch import Batch
+from polarbear.engine.contract.method import bce, frozen_copy
 from polarbear.engine.images.transform import CIFAR, PadCrop, augment
 from polarbear.engine.nets.model import Compilation, Model
 from polarbear.engine.nets.networks import basic_block, imagenet_resnet
-from polarbear.launch.prepare import wants_compiling
+from polarbear.launch.compiling import wants_compiling
 from polarbear.launch.runner import resume, run
+from polarbear.methods.er import ER
 from polarbear.runs.folder import RunFolder
 from polarbear.score.record import EpochRecord
 
@@ -57,6 +60,10 @@ def _forgotten() -> Iterator[None]:
 
 def compile_by(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+
+
+def for_batches(size: int) -> Compilation:
+    return Compilation("tiny", frozenset([size]))
 
 
 def compilations() -> int:
@@ -107,6 +114,51 @@ def test_a_network_is_compiled_once_and_its_teacher_once(
     assert RunFolder(tmp_path / "1").manifest()["environment"]["compiled"] is True
 
 
+class BothViews(ER):
+    """ER on two views of each image, both in one batch."""
+
+    views = 2
+
+    def loss(self, batch: Batch) -> Tensor:
+        return bce(self.model(torch.cat(batch.views)), torch.cat([batch.targets] * 2))
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "sizes", "in_all"),
+    [
+        ("ss-il", {"options": {"beside": 8}}, [32, 40], 3),  # a teacher's too
+        ("ss-il", {"options": {"beside": 8}, "accumulate": 2}, [16, 20], 3),
+        ("agem", {"options": {"reference_batch_size": 8}}, [32, 8], 2),
+        ("test_compiling:BothViews", {}, [32, 64], 2),
+    ],
+)
+def test_the_batches_that_a_method_really_takes_are_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+    changes: dict[str, Any],
+    sizes: list[int],
+    in_all: int,
+) -> None:
+    compile_by(monkeypatch, "aot_eager")
+    run(tiny(method, compile=True, tasks=2, **changes), tmp_path / "run", stream=shapes_stream())
+    said = [re.findall(r"is compiled for batches of (\d+): ", line) for line in said_in(caplog)]
+    assert said == [[str(size)] for size in sizes]
+    assert compilations() == in_all
+
+
+def test_captured_steps_compile_the_augmentation_of_memory_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_graphs.install(monkeypatch)
+    compile_by(monkeypatch, "aot_eager")
+    beside = {"reference_batch_size": 8}
+    settings = tiny("agem", compile=True, tasks=2, options=beside)
+    run(settings, tmp_path / "run", stream=shapes_stream())
+    assert compilations() == 2 * 2
+
+
 def test_more_kinds_of_batches_than_pytorch_compiles_one_function_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -115,14 +167,14 @@ def test_more_kinds_of_batches_than_pytorch_compiles_one_function_for(
     assert len(sizes) > torch._dynamo.config.recompile_limit
     for n in sizes:
         images = torch.zeros(n, 3, 16, 16)
-        assert torch.equal(Compilation("tiny", n).features(network, images), network(images))
+        assert torch.equal(for_batches(n).features(network, images), network(images))
     assert compilations() == len(sizes)
 
 
 def test_evaluation_compiles_nothing_and_a_teacher_does(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_by(monkeypatch, "eager")
     model, images = Model(TinyNetwork(), nn.Identity()), torch.zeros(4, 3, 16, 16)
-    model.compilation = Compilation("tiny", 4)
+    model.compilation = for_batches(4)
     teacher = frozen_copy(model)
     with torch.no_grad():
         model.eval()(images)
@@ -235,14 +287,14 @@ def test_no_memory_is_no_reason_to_compile_nothing(monkeypatch: pytest.MonkeyPat
 
     compile_by(monkeypatch, compiler)
     with pytest.raises(torch.OutOfMemoryError):
-        Compilation("tiny", 4).works(TinyNetwork(), torch.zeros(4, 3, 16, 16))
+        for_batches(4).works(TinyNetwork(), torch.zeros(4, 3, 16, 16))
 
 
 def test_a_trial_changes_neither_weights_nor_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_by(monkeypatch, "aot_eager")
     network = TinyNetwork().eval()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    assert Compilation("tiny", 4).works(network, torch.ones(4, 3, 16, 16))
+    assert for_batches(4).works(network, torch.ones(4, 3, 16, 16))
     assert not network.training
     assert all(p.grad is None for p in network.parameters())
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
@@ -251,7 +303,7 @@ def test_a_trial_changes_neither_weights_nor_statistics(monkeypatch: pytest.Monk
 def test_a_network_that_does_not_learn_can_be_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_by(monkeypatch, "aot_eager")
     network = TinyNetwork().requires_grad_(False)
-    assert Compilation("tiny", 4).works(network, torch.zeros(4, 3, 16, 16))
+    assert for_batches(4).works(network, torch.zeros(4, 3, 16, 16))
 
 
 def test_with_a_frozen_network_there_is_nothing_to_compile(

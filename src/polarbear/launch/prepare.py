@@ -22,12 +22,13 @@ from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.frozen import Frozen
 from polarbear.engine.nets.heads import build_head
-from polarbear.engine.nets.model import Compilation, Model
+from polarbear.engine.nets.model import Model
 from polarbear.engine.nets.networks import build_backbone, feature_width, refuse_bad_features
 from polarbear.engine.nets.wanted_images import as_wanted
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.replay_memory import ReplayMemory
 from polarbear.engine.world import World, the_world
+from polarbear.launch.compiling import compilation_of
 from polarbear.launch.inputs import FILES, SharedPixels, feature_inputs, key_of, pixels_of
 from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import find, lasting_name, load, partial_name
@@ -35,7 +36,7 @@ from polarbear.runs.environment import environment
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.guards import RunError, reading
 from polarbear.score.decide import OWN_RULE, decision
-from polarbear.settings.settings import WORTH_COMPILING, Settings
+from polarbear.settings.settings import Settings
 
 log = logging.getLogger("polarbear")
 
@@ -238,36 +239,10 @@ def make_learner(
     alone = the_world().size == 1
     model.fused = settings.fused and settings.compile is not True and alone
     machine.place(model)
-    model.compilation = _compilation(settings, machine, backbone, side) if alone else None
+    taught = method(model, options)
+    model.compilation = compilation_of(taught, settings, machine, side) if alone else None
     none = ResidentPixels(image[:0], machine.device)
-    return Learner(
-        settings, machine, prepared, model, method(model, options), ReplayMemory(), none, none
-    )
-
-
-def _compilation(
-    settings: Settings, machine: Machine, backbone: torch.nn.Module, side: int
-) -> Compilation | None:
-    """Return what of a network is compiled, tried out: None if nothing is to be, or can be.
-
-    Steps on a frozen network's features, which are worked out before, have nothing to compile.
-    """
-    part = -(-settings.batch_size // settings.accumulate)
-    if part == 1 or isinstance(backbone, Frozen) or not wants_compiling(settings, machine.device):
-        return None
-    found = Compilation(f"{settings.network}{settings.network_options or ''}", part)
-    found.announce()
-    images = torch.zeros(part, 3, side, side, device=machine.device)
-    with machine.autocast():
-        works = found.works(backbone, images.contiguous(memory_format=torch.channels_last))
-    return found if works else None
-
-
-def wants_compiling(settings: Settings, device: torch.device) -> bool:
-    """Whether a run's network is to be compiled: as asked for, else where that pays."""
-    if settings.compile != "auto":
-        return settings.compile
-    return settings.network in WORTH_COMPILING and device.type == "cuda"
+    return Learner(settings, machine, prepared, model, taught, ReplayMemory(), none, none)
 
 
 def _refuse_two_views(method: type[Method]) -> None:

@@ -12,14 +12,14 @@ from polarbear.engine.nets.fused import features as fused
 
 @dataclass(frozen=True)
 class Compilation:
-    """Batches of ``batch`` images go through ``torch.compile``.
+    """Batches as large as one of ``batches`` go through ``torch.compile``, each size by itself.
 
     Others, such as an epoch's last, are not worth compiling for. ``network`` names what is
     compiled: models of one name share the code, since weights are its inputs.
     """
 
     network: str
-    batch: int
+    batches: frozenset[int]
 
     def suits(self, backbone: nn.Module, images: Tensor) -> bool:
         """Whether a batch is as large as those of training, and a network trains or teaches.
@@ -27,17 +27,18 @@ class Compilation:
         Evaluation takes other batches; one that happens to be as large compiles nothing.
         """
         trains = backbone.training or torch.is_grad_enabled()
-        return len(images) == self.batch and (trains or not _learns(backbone))
+        return len(images) in self.batches and (trains or not _learns(backbone))
 
-    def announce(self) -> None:
-        """Say once what takes a while before the first step."""
+    def announce(self, images: int) -> None:
+        """Say once of each size of batches what takes a while before the first of them."""
         say_once(
-            f"{self.network} is compiled for batches of {self.batch}: about a minute before the "
-            "first step, less where PyTorch's cache has it (--no-compile leaves it out)"
+            f"{self.network} is compiled for batches of {images}: about a minute before the first, "
+            "less where PyTorch's cache has it (--no-compile leaves it out)"
         )
 
     def features(self, backbone: nn.Module, images: Tensor) -> Tensor:
         """Return features (n, d) of images (n, 3, h, w)."""
+        self.announce(len(images))
         features: Tensor = self._function(backbone, images)(backbone, images)
         return features
 

@@ -83,8 +83,7 @@ class TrainingSetBuffers:
             pixels = self.feed.arrived[:images]
         else:
             pixels = cast(ResidentPixels, resident(learner.train_pixels)).at(self.rows[chosen])
-        whole = images == learner.settings.batch_size
-        compiled = learner.model.compilation is not None and whole
+        compiled = learner.model.compilation is not None and images == self.size
         jitters = [jitter[at] for jitter in self.jitters]
         first, others = augment_views(pixels, jitters, learner.transform, compiled=compiled)
         return Batch(
