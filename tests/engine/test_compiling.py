@@ -25,7 +25,7 @@ from polarbear.engine.images.transform import CIFAR, PadCrop, augment
 from polarbear.engine.nets.model import Compilation, Model
 from polarbear.engine.nets.networks import basic_block, imagenet_resnet
 from polarbear.launch.compiling import wants_compiling
-from polarbear.launch.runner import resume, run
+from polarbear.launch.runner import resume, run, train
 from polarbear.methods.er import ER
 from polarbear.runs.folder import RunFolder
 from polarbear.score.record import EpochRecord
@@ -274,8 +274,19 @@ def test_advice_to_multiply_in_tf32_is_kept_from_users_and_nothing_else_is(
 
     compile_by(monkeypatch, compiler)
     with pytest.warns(UserWarning, match="another warning") as told:
-        Compilation("tiny", 4).features(TinyNetwork(), torch.zeros(4, 3, 16, 16))
+        for_batches(4).features(TinyNetwork(), torch.zeros(4, 3, 16, 16))
     assert len(told) == 1
+
+
+def test_a_run_that_was_compiled_goes_on_without_where_that_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    compile_by(monkeypatch, "eager")
+    asked, folder = tiny("er", compile=True, tasks=1), tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(asked, folder, stream=shapes_stream(), on_step=interrupt_at(3), save_every=0.0)
+    assert train(replace(asked, compile=False), folder, stream=shapes_stream())
+    assert "began with compiled True, goes on with False: scores may differ" in caplog.text
 
 
 def test_no_memory_is_no_reason_to_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,8 +84,24 @@ def test_a_run_from_before_compiling_was_chosen_goes_on_as_it_began(
     assert RunFolder(folder).manifest()["settings"]["compile"] is False
     assert standing(ASKED, folder) == "finished"
     assert "began with" not in caplog.text
-    with pytest.raises(RunError, match=r"of other settings \(compile\)"):
-        standing(replace(ASKED, compile=True), folder)
+
+
+def test_whoever_goes_on_chooses_how_fast(tmp_path: Path) -> None:
+    folder, stream = tmp_path / "run", shapes_stream()
+    with pytest.raises(KeyboardInterrupt):
+        run(ASKED, folder, stream=stream, on_step=interrupt_at(3), save_every=0.0)
+    before = RunFolder(folder).manifest()
+    other = replace(ASKED, compile=False, images="streamed", graph=False)
+    assert standing(other, folder) == "begun"
+    prepared = prepare_rest(other, folder, stream=stream)
+    assert prepared is not None
+    now = prepared.learner.settings
+    assert (now.compile, now.images, now.graph) == (False, "streamed", False)
+    assert train(other, folder, stream=stream)
+    assert standing(other, folder) == "finished"
+    assert RunFolder(folder).manifest() == before
+    with pytest.raises(RunError, match=r"of other settings \(precision\)"):
+        standing(replace(other, precision="bf16"), folder)
 
 
 def test_what_began_and_learnt_nothing_is_begun_anew(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What is left of a run: its folder says it, whoever asks and however often."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,7 +36,7 @@ def prepare_rest(
                 told = f"{folder} was begun by another process meanwhile: try again later"
                 raise InUseError(told) from error
         case "begun":
-            return reopen(*(folder, settings.accumulate), stream=stream, root=root, shared=shared)
+            return reopen(folder, settings, stream=stream, root=root, shared=shared)
         case "finished":
             return None
 
@@ -67,10 +67,9 @@ def _differing(there: RunFolder, settings: Settings) -> list[str]:
     found, wanted = Settings.from_dict(there.manifest()["settings"]), as_written(settings)
     if found.method != wanted.method:  # which has other options
         return ["method"]
-    if wanted.compile == "auto":  # the run goes on as it began, and did before there was a choice
-        wanted = replace(wanted, compile=found.compile)
     values = _in_full(found)
-    return [name for name, value in _in_full(wanted).items() if values[name] != value]
+    asked = _in_full(wanted.as_fast_as(found))  # whoever goes on may have another machine
+    return [name for name, value in asked.items() if values[name] != value]
 
 
 def _in_full(settings: Settings) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def as_written(settings: Settings) -> Settings:
 
 def reopen(
     folder: str | Path,
-    accumulate: int | None = None,
+    asked: Settings | None = None,
     *,
     stream: Stream | None = None,
     root: str | Path | None = None,
@@ -141,13 +141,16 @@ def reopen(
 ) -> Prepared:
     """Open an unfinished run folder and make ready what it was run with.
 
-    Steps may be taken in other parts than before, ``accumulate``, as by other processes.
+    Whoever asks with settings of their own chooses how fast it goes, and in how many parts a step
+    is taken, as by other processes.
     """
     opened = RunFolder(Path(folder))
     manifest = the_world().told(opened.manifest)
     settings = first = Settings.from_dict(manifest["settings"])
-    if accumulate is not None:
-        settings = replace(first, accumulate=accumulate)
+    if asked is not None:
+        settings = replace(first.as_fast_as(asked), accumulate=asked.accumulate)
+        if asked.compile == "auto":  # as it began, and did before there was a choice
+            settings = replace(settings, compile=first.compile)
     with reading(opened.path / "manifest.json"):
         began = Began(**{f.name: manifest[f.name] for f in fields(Began)})
     with enough_memory(smaller(opened.path)):

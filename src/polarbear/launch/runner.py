@@ -150,7 +150,7 @@ def advance(
         return (yield from _advance(prepared, stop, (), None, save_every))
     with prepared.folder.held():
         there = Settings.from_dict(prepared.folder.manifest()["settings"])
-        mine = replace(prepared.learner.settings, accumulate=there.accumulate)
+        mine = replace(prepared.learner.settings.as_fast_as(there), accumulate=there.accumulate)
         if plain(there.to_dict()) != plain(mine.to_dict()):
             raise RunError(f"{prepared.folder.path} was taken over by another run meanwhile")
         with enough_memory(smaller(prepared.folder.path)):

@@ -1,7 +1,7 @@
 """Everything that decides what a run does, with IIRC-CIFAR's published values as defaults."""
 
 import math
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from itertools import chain, pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
@@ -216,6 +216,14 @@ class Settings:
             raise PolarbearError(
                 f"tasks must be from 1 to {there}, the tasks of {self.benchmark}, not {self.tasks}"
             )
+
+    def as_fast_as(self, other: "Settings") -> "Settings":
+        """Return these settings with all that decides speed alone taken from others.
+
+        >>> Settings("er", seed=8).as_fast_as(Settings("lucir", images="streamed")).images
+        'streamed'
+        """
+        return replace(self, **{name: getattr(other, name) for name in deciding("speed")})
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for a manifest."""
