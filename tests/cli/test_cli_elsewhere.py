@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,13 +62,62 @@ def test_without_ray_nothing_is_written(refused, monkeypatch) -> None:
     assert not Path("runs").exists()
 
 
-def test_jobs_that_are_submitted_at_the_same_time_have_names_of_their_own(
-    refused, monkeypatch
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Put a program of SLURM's where polarbear finds it, by its name and the lines of a shell."""
+    monkeypatch.setenv("PATH", str(Path("bin").absolute()), prepend=os.pathsep)
+
+    def put(name: str, lines: str) -> None:
+        Path("bin").mkdir(exist_ok=True)
+        Path("bin", name).write_text(f"#!/bin/sh\n{lines}\n")
+        Path("bin", name).chmod(0o755)
+
+    return put
+
+
+FAILED = "sbatch: error: Batch job submission failed:"
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("Unable to contact slurm controller (connect failure)", 75),
+        ("Socket timed out on send/recv operation", 75),
+        ("Invalid partition name specified", 2),
+    ],
+)
+def test_where_no_controller_answers_the_same_command_is_worth_another_try(
+    said: str, code: int, program, capsys
 ) -> None:
-    Path("bin").mkdir()
-    Path("bin/sbatch").write_text("#!/bin/sh\nexit 1\n")
-    Path("bin/sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{Path('bin').absolute()}{os.pathsep}{os.environ['PATH']}")
+    words = ["run", "finetune", *SHAPES, "--on", "slurm", "--out", "all/one"]
+    program("sbatch", f"echo '{FAILED} {said}' >&2; exit 1")
+    assert main(words) == code
+    assert said in capsys.readouterr().err
+    # What may have arrived is asked for before it is submitted once more.
+    assert (last_job(Path("all/one")) is None) == (code == 2)
+    program("sbatch", "echo 7")
+    program("squeue", "")
+    assert main(words) == 0
+    assert "SLURM's job 7 has 1 run" in capsys.readouterr().out
+
+
+def test_what_arrived_without_an_answer_is_not_submitted_twice(program, capsys) -> None:
+    words = ["run", "finetune", *SHAPES, "--on", "slurm", "--out", "all/one"]
+    program("sbatch", f"echo '{FAILED} Socket timed out on send/recv operation' >&2; exit 1")
+    assert main(words) == 75
+    job = last_job(Path("all/one"))
+    assert job is not None
+    program("squeue", f"echo {job.name} 0 7_0")
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert "all/one is in SLURM's job 7_0: left to it" in captured.err
+    assert "Nothing is left to submit" in captured.out
+
+
+def test_jobs_that_are_submitted_at_the_same_time_have_names_of_their_own(
+    refused, program, monkeypatch
+) -> None:
+    program("sbatch", "exit 1")
     monkeypatch.setattr(on_slurm.time, "strftime", lambda _: "now")
     for out in ("one", "two"):
         words = ("run", "finetune", *SHAPES, "--on", "slurm", "--out", f"all/{out}")
@@ -235,19 +285,17 @@ def test_a_job_of_several_processes_ends_with_the_code_of_what_failed(first, sec
     assert b"exitcode" in done.stderr  # as torchrun tells it
 
 
-def test_what_waits_in_a_job_from_before_compiling_was_chosen_is_left_to_it(capsys) -> None:
+def test_what_waits_in_a_job_from_before_compiling_was_chosen_is_left_to_it(
+    program, capsys
+) -> None:
     wanted = Wanted("er", Path("run"), plan(["er", *TINIEST])[0].settings)
     let_wait(wanted.folder, replace(wanted.settings, compile=False))
     give_to(wanted.folder, "polarbear-now", 3, Path("0.log"))
-    program = Path("squeue")
-    program.write_text("#!/bin/sh\necho polarbear-now 3 5_3\n")
-    program.chmod(0o755)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(Path.cwd()), prepend=os.pathsep)
-        assert list(on_slurm._not_in_a_job([wanted])) == []
-        asked = replace(wanted, settings=replace(wanted.settings, compile=True))
-        with pytest.raises(PolarbearError, match=r"job 5_3 with other settings \(compile\)"):
-            list(on_slurm._not_in_a_job([asked]))
+    program("squeue", "echo polarbear-now 3 5_3")
+    assert list(on_slurm._not_in_a_job([wanted])) == []
+    asked = replace(wanted, settings=replace(wanted.settings, compile=True))
+    with pytest.raises(PolarbearError, match=r"job 5_3 with other settings \(compile\)"):
+        list(on_slurm._not_in_a_job([asked]))
     assert "is in SLURM's job 5_3: left to it" in capsys.readouterr().err
 
 

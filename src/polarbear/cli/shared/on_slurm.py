@@ -32,6 +32,13 @@ WARNING_SECONDS = 120  # before a time limit: enough for a step and a checkpoint
 OURS = {"array": "--pack or --at-once", "nodes": "--nodes", "time": "--time"}
 OURS |= dict.fromkeys(("job-name", "output", "open-mode", "chdir"), "nothing")
 
+#: What SLURM's programs say where the controller is down, busy or out of reach.
+NO_ANSWER = (
+    *("unable to contact slurm controller", "socket timed out", "zero bytes were transmitted"),
+    *("message send failure", "message receive failure", "communication connection failure"),
+    *("in standby mode", "temporarily unable to accept job", "resource temporarily unavailable"),
+)
+
 #: What follows the tasks: waits for polarbear and decides whether the task goes back to the queue.
 REST = """
 # What runs go on from, and their ends: a task that adds to these comes back as often as it likes.
@@ -178,8 +185,10 @@ def submit(wanted: Sequence[Wanted], asked: Elsewhere, how: How, beside: Path) -
             give_to(folder, array.name, task, array.log(task))
     tasks = counted(len(array.packs), "task")
     try:
-        told = _told(["sbatch", "--parsable", str(array.script)], passing=False)
-    except PolarbearError as error:
+        told = _told(["sbatch", "--parsable", str(array.script)])
+    except ElsewhereError as error:
+        if error.passing:  # it may have arrived all the same: whoever comes again asks squeue
+            raise
         for one in left:
             take_from_job(one.folder)
         if "job array" in str(error):  # most clusters allow a thousand tasks
@@ -247,10 +256,12 @@ def _live(names: Iterable[str]) -> dict[tuple[str, int], str]:
     return {(name, int(task)): number for name, task, number in found if task.isdigit()}
 
 
-def _told(words: list[str], *, passing: bool) -> str:
+def _told(words: list[str], *, passing: bool = False) -> str:
+    """Return what a program of SLURM's prints; ``passing`` if it may only ever fail for a while."""
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         said = " ".join(done.stderr.split())
+        passing |= any(known in said.lower() for known in NO_ANSWER)
         raise ElsewhereError(f"`{shlex.join(words)}` failed: {said}", passing)
     return done.stdout
 
