@@ -229,6 +229,24 @@ def test_our_own_results_have_the_papers_settings(capsys: Any) -> None:
     assert "not the paper's" not in printed(capsys, "compare", RESULTS / "iirc-cifar")
 
 
+def test_results_of_several_benchmarks_are_compared_one_after_another(
+    capsys: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = printed(capsys, "compare", RESULTS / "iirc-cifar")
+    assert sum(map(bool, tables(alone).values())) == 7  # methods with numbers
+    shown = printed(capsys, "compare", RESULTS)
+    after = "iirc-cifar-v2: the paper has no table for it\n\n"
+    assert shown == f"iirc-cifar-v1\n\n{alone}{after}"
+    assert caplog.messages == [f"left out: {RESULTS / 'ablations'} (give that folder to see it)"]
+    own = json.loads(printed(capsys, "compare", RESULTS / "iirc-cifar", "--json"))
+    assert json.loads(printed(capsys, "compare", RESULTS, "--json")) == {"iirc-cifar-v1": own}
+
+
+def test_ablations_are_compared_where_they_are_asked_for(capsys: Any) -> None:
+    shown = printed(capsys, "compare", RESULTS / "ablations")
+    assert "not the paper's settings: epochs 70" in shown
+
+
 # --- summarise --------------------------------------------------------------------------------
 
 

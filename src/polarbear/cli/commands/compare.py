@@ -30,12 +30,14 @@ from polarbear.report.read.differences import (
 from polarbear.report.read.grouping import in_words, warn_of_twins
 from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.paper import Published, paper_results
-from polarbear.report.read.runs import read_runs
+from polarbear.report.read.runs import read_benchmarks, read_runs
 from polarbear.report.read.words import which_runs
 from polarbear.runs.result_file import departures
 from polarbear.score.intervals import Sample
 
 Line = dict[str, Any]
+
+APART = ("ablations",)  # folders of methods with something changed, which the paper does not have
 
 
 def compare(
@@ -50,14 +52,14 @@ def compare(
     """Compare R_j task by task, with 95 % intervals of the difference.
 
     Two runs, or two folders with runs, are compared with each other: order by order where both have
-    the same class orders. Anything else is compared with the paper's tables.
+    the same class orders. Anything else is compared with the paper's tables, benchmark by
+    benchmark; folders below it that are called ablations are left out.
     """
-    two = len(paths) == 2 and not paper
-    runs = read_runs(paths, twins=two, jobs=JOBS)  # a run on each side is what is compared
-    if two:
+    if len(paths) == 2 and not paper:
+        runs = read_runs(paths, twins=True, jobs=JOBS)  # a run on each side is what is compared
         _compare_two(runs, *paths, json=json)
     else:
-        _compare_with_paper(runs, json=json)
+        _compare_with_paper(read_benchmarks(paths, apart=APART, jobs=JOBS), json=json)
 
 
 # --- with each other
@@ -174,25 +176,44 @@ def _how(a: Group, b: Group) -> str:
 # --- with the paper
 
 
-def _compare_with_paper(runs: Runs, *, json: bool) -> None:
-    published = paper_results(runs.benchmark)
-    if not published:
+def _compare_with_paper(benchmarks: Sequence[Runs], *, json: bool) -> None:
+    found = {
+        runs.benchmark: _tables_with_paper(runs, published)
+        for runs in benchmarks
+        if (published := paper_results(runs.benchmark))
+    }
+    if not found:
         raise PolarbearError(
-            f"the paper has no table for {runs.benchmark}: give two folders, and they are compared "
-            "with each other"
+            f"the paper has no table for {' or '.join(runs.benchmark for runs in benchmarks)}: "
+            "give two folders, and they are compared with each other"
         )
-    # Several groups of a method differ in their names, and only a lone one is named as the method.
-    groups = [group for group in runs.groups if group.method in published]
-    found = {group.name: _with_paper(group, published[group.method]) for group in groups}
     if json:
-        print_json(found)
+        print_json(found if len(benchmarks) > 1 else found[benchmarks[0].benchmark])
         return
     screen = console()
+    for runs in benchmarks:
+        if runs.benchmark not in found:
+            screen.print(f"{runs.benchmark}: the paper has no table for it\n", soft_wrap=True)
+            continue
+        if len(benchmarks) > 1:
+            screen.print(f"{runs.benchmark}\n", style="bold", soft_wrap=True)
+        _print_tables(runs, found[runs.benchmark])
+
+
+def _tables_with_paper(runs: Runs, published: dict[str, Published]) -> dict[str, list[Line]]:
+    """Return the lines of each group whose method the paper has."""
+    # Several groups of a method differ in their names, and only a lone one is named as the method.
+    groups = [group for group in runs.groups if group.method in published]
+    return {group.name: _with_paper(group, published[group.method]) for group in groups}
+
+
+def _print_tables(runs: Runs, found: dict[str, list[Line]]) -> None:
+    published = paper_results(runs.benchmark)
     for group in runs.groups:
         if group.name in found:
             _print(group, found[group.name], published[group.method])
         else:
-            screen.print(f"{group.title}: the paper has no numbers for it\n", soft_wrap=True)
+            console().print(f"{group.title}: the paper has no numbers for it\n", soft_wrap=True)
     _say_short(runs)
 
 

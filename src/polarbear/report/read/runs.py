@@ -7,7 +7,7 @@ A run folder is any folder with a ``manifest.json``. A summary is a file
 import fnmatch
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,7 @@ from polarbear.report.read.result_files import (
 from polarbear.runs.folder import RunFolder
 from polarbear.score.evaluate import SPLITS
 
-__all__ = ["Group", "Run", "Runs", "read_run", "read_runs"]
+__all__ = ["Group", "Run", "Runs", "read_benchmarks", "read_run", "read_runs"]
 
 log = logging.getLogger("polarbear")
 
@@ -54,6 +54,26 @@ def read_runs(
     order and seed in a group are named there, too, unless ``twins`` are meant to be. ``jobs`` is
     the number of processes that read, where there are many runs.
     """
+    runs = _read_all(paths, split, jobs)
+    return _grouped(_one_benchmark(runs), runs, split, twins=twins)
+
+
+def read_benchmarks(
+    paths: Iterable[str | Path], *, apart: Collection[str] = (), jobs: int = 1
+) -> tuple[Runs, ...]:
+    """Read the runs at or below the given folders, of however many benchmarks, and group each's.
+
+    Folders below them with a name in ``apart`` are left out with a warning in the log.
+    """
+    split, by_benchmark = "test", dict[str, list[Run]]()
+    for run in _read_all(paths, split, jobs, apart):
+        by_benchmark.setdefault(run.benchmark, []).append(run)
+    return tuple(_grouped(name, runs, split) for name, runs in sorted(by_benchmark.items()))
+
+
+def _read_all(
+    paths: str | Path | Iterable[str | Path], split: str, jobs: int, apart: Collection[str] = ()
+) -> list[Run]:
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     roots = [Path(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
@@ -61,7 +81,7 @@ def read_runs(
         if not root.exists():
             raise DataError(f"there is no folder {root}: `polarbear run METHOD` makes one")
     # Folders may lie in one another, or be given twice: each file is read once.
-    files = {file.resolve(): file for root in roots for file in _below(root)}.values()
+    files = {file.resolve(): file for root in roots for file in _below(root, apart)}.values()
     each = read_each(list(files), split, jobs)
     runs = [run for run in map(partial(_shown, split=split), each) if run is not None]
     if not runs:
@@ -70,7 +90,10 @@ def read_runs(
             f"there is no run with scores{where}: give folders that `polarbear run` has made, or "
             "one above them"
         )
-    benchmark = _one_benchmark(runs)
+    return runs
+
+
+def _grouped(benchmark: str, runs: list[Run], split: str, *, twins: bool = False) -> Runs:
     tasks = max(run.tasks for run in runs)
     same = [run if run.tasks == tasks else _stretched(run, tasks) for run in runs]
     groups = group_runs(same)
@@ -79,7 +102,7 @@ def read_runs(
     return Runs(benchmark, groups, split)
 
 
-def _below(root: Path) -> Iterator[Path]:
+def _below(root: Path, apart: Collection[str]) -> Iterator[Path]:
     if root.is_file():
         yield root
         return
@@ -89,6 +112,9 @@ def _below(root: Path) -> Iterator[Path]:
             below.clear()
             yield Path(folder, "manifest.json")
             continue
+        for name in sorted({*apart}.intersection(below)):
+            below.remove(name)
+            log.warning("left out: %s (give that folder to see it)", Path(folder, name))
         below.sort()
         yield from (Path(folder, name) for name in fnmatch.filter(sorted(names), "order-*.json"))
 
