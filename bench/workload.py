@@ -19,7 +19,7 @@ class Workload:
         # Late, so that the authors' side does not carry polarbear in its memory; and read here, so
         # that nothing of the benchmark is remembered when the timing begins.
         from polarbear import Hierarchy
-        from polarbear.named.registry import LEFT_OUT, PUBLISHED
+        from polarbear.named.shipped import LEFT_OUT, PUBLISHED
 
         shuffle = random.Random(0).shuffle
         wnids = sorted({*Hierarchy.read(PUBLISHED / "iirc-imagenet.toml").leaves, *LEFT_OUT})

@@ -33,7 +33,8 @@ from polarbear.data.imagenet import open_imagenet
 from polarbear.data.npz import open_npz
 from polarbear.data.shapes import draw_leaf
 from polarbear.data.table import open_table
-from polarbear.named.registry import Benchmark, benchmarks, load, register
+from polarbear.named.benchmark import Benchmark
+from polarbear.named.registry import benchmarks, load, register
 from polarbear.runs.folder import RunFolder, find_runs
 from polarbear.runs.guards import RunError
 from polarbear.runs.own_loop import start_run, write_scores

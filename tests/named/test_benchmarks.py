@@ -15,14 +15,13 @@ from polarbear.base.errors import DataError, PolarbearError, ScheduleError, Unkn
 from polarbear.benchmark.split import class_rows
 from polarbear.named.registry import (
     _REGISTRY,
-    LEFT_OUT,
-    PUBLISHED,
     data_root,
     find,
     nominal_stream,
     register,
     short_name,
 )
+from polarbear.named.shipped import LEFT_OUT, PUBLISHED
 from twin import Twin, labels
 
 IIRC = [

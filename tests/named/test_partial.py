@@ -15,8 +15,6 @@ from polarbear.data.shapes import shapes
 from polarbear.launch.prepare import begin
 from polarbear.methods.presets import settings_for
 from polarbear.named.registry import (
-    IMAGENET,
-    LEFT_OUT,
     find,
     lasting_name,
     nominal_stream,
@@ -24,6 +22,7 @@ from polarbear.named.registry import (
     register,
     short_name,
 )
+from polarbear.named.shipped import IMAGENET, LEFT_OUT
 from polarbear.report.read.paper import paper_results
 from polarbear.report.read.runs import read_runs
 

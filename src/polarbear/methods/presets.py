@@ -7,7 +7,8 @@ from typing import Any
 from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.base.guarded import naming, read_toml
 from polarbear.methods.catalogue import method_names
-from polarbear.named.registry import PARTIAL, find
+from polarbear.named.benchmark import PARTIAL
+from polarbear.named.registry import find
 from polarbear.settings.settings import Settings
 
 FOLDER = Path(__file__).parent

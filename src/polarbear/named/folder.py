@@ -25,7 +25,7 @@ from polarbear.benchmark.schedule import Schedule
 from polarbear.benchmark.split import SplitRule
 from polarbear.data.colours import Colours
 from polarbear.data.kinds import Data
-from polarbear.named.registry import Benchmark
+from polarbear.named.benchmark import Benchmark
 from polarbear.settings.settings import fits
 
 FILE = "benchmark.toml"

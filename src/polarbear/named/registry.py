@@ -1,14 +1,11 @@
-"""The named benchmarks: a data source, a hierarchy and class orders under one versioned name."""
+"""Benchmarks by name: those that come with polarbear, and those of your own."""
 
-import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -18,91 +15,21 @@ from polarbear.base.errors import (
     DataError,
     PartialDataError,
     PolarbearError,
-    ScheduleError,
     UnknownNameError,
-    counted,
     unknown_name,
 )
 from polarbear.base.guarded import naming
-from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.schedule import Schedule
-from polarbear.benchmark.source import Source
-from polarbear.benchmark.split import SplitRule
 from polarbear.benchmark.stream import Stream
-from polarbear.data.cifar100 import open_cifar100
-from polarbear.data.colours import Colours
-from polarbear.data.imagenet import open_imagenet, reference_file_order
-from polarbear.data.shapes import shapes
-from polarbear.named.published_images import PublishedImages
+from polarbear.data.imagenet import reference_file_order
+from polarbear.named.benchmark import PARTIAL, Benchmark
+from polarbear.named.folder import read_benchmark
+from polarbear.named.shipped import SHIPPED
 
 RowOrder = Literal["sorted", "iirc-1.0.1"]
 
-PUBLISHED = Path(__file__).parent / "published"
-
-# Their words, "maillot" and "crane", occur twice in ImageNet, so the authors left these two out.
-LEFT_OUT = MappingProxyType({"n03710637": "maillot", "n02012849": "crane"})
-
-#: ILSVRC 2012: who counts its classes finds so many images in them.
-IMAGENET = PublishedImages(732, 1300, 50, in_all=1_281_167, leaves=1000)
-
-#: What the name of a benchmark ends with where images of it are missing.
-PARTIAL = "-partial"
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A name and what stands behind it; ``version`` rises when results would change.
-
-    ``open_source(root, hierarchy)`` opens the data. ``images_per_leaf`` is (training, test) where
-    every leaf has the same number, so that counts can be told without the data; where leaves
-    differ, ``images`` are their limits. Data with fewer or more are refused by :func:`load`. A
-    ``partial`` benchmark is one with fewer, which its name then says. Rows of leaves in
-    ``ignore`` are in the data but not in the benchmark. ``reference_sequence`` lists the leaves as
-    ``iirc==1.0.1`` goes through them, where that decides the order of rows. ``preparation`` names
-    how the engine augments and normalises the images: cifar, cifar-bright, imagenet, plain or the
-    dotted path of one of your own; ``colours``, where given, are the mean and deviation it
-    normalises by instead. ``folder`` is where :func:`find` read one of your own.
-    """
-
-    name: str
-    version: int
-    summary: str
-    hierarchy: Callable[[], Hierarchy]
-    orders: Callable[[], tuple[Schedule, ...]]
-    rule: SplitRule
-    open_source: Callable[[Path, Hierarchy], Source]
-    images_per_leaf: tuple[int, int] | None = None
-    ignore: tuple[str, ...] = ()
-    reference_sequence: Callable[[Hierarchy], tuple[str, ...]] | None = None
-    preparation: str = "plain"
-    folder: Path | None = None
-    colours: Colours | None = None
-    images: PublishedImages | None = None
-    partial: bool = False
-
-    @property
-    def id(self) -> str:
-        """Name with version: ``iirc-cifar-v1``, of partial data ``iirc-cifar-v1-partial``."""
-        return f"{self.name}-v{self.version}" + PARTIAL * self.partial
-
-    @property
-    def published_images(self) -> PublishedImages | None:
-        """How many images each leaf is to have; None where nobody says."""
-        if self.images is None and self.images_per_leaf is not None:
-            train, test = self.images_per_leaf
-            return PublishedImages(train, train, test)
-        return self.images
-
-    def schedule(self, order: int) -> Schedule:
-        """Return one of the published class orders."""
-        orders = self.orders()
-        if not isinstance(order, int | np.integer) or not 0 <= order < len(orders):
-            there = "is 0" if len(orders) == 1 else f"are 0 to {len(orders) - 1}"
-            raise ScheduleError(
-                f"{self.name} has no order {order!r}: its {counted(len(orders), 'published order')}"
-                f" {there} (Schedule.draw makes new ones)"
-            )
-        return orders[order]
+_REGISTRY = dict(SHIPPED)
+_FOLDERS: dict[str, Benchmark] = {}
 
 
 def load(
@@ -236,8 +163,6 @@ def partial_name(name: str) -> str:
 
 
 def _open_folder(folder: Path) -> Benchmark:
-    from polarbear.named.folder import read_benchmark
-
     benchmark = replace(read_benchmark(folder), folder=folder.resolve())
     if benchmark.name in _REGISTRY:
         raise PolarbearError(
@@ -307,108 +232,3 @@ def _in_row_order(stream: Stream, benchmark: Benchmark, row_order: RowOrder) -> 
     return replace(
         stream, file_order=reference_file_order(stream.train_leaf, sequence, stream.hierarchy)
     )
-
-
-@cache
-def _hierarchy(file: str) -> Hierarchy:
-    return Hierarchy.read(PUBLISHED / file)
-
-
-@cache
-def _flat_imagenet() -> Hierarchy:
-    iirc = _hierarchy("iirc-imagenet.toml")
-    return Hierarchy.flat(sorted({*iirc.leaves, *LEFT_OUT}), {**iirc.titles, **LEFT_OUT})
-
-
-@cache
-def _orders(name: str) -> tuple[Schedule, ...]:
-    content = json.loads((PUBLISHED / f"{name}.orders.json").read_text(encoding="utf-8"))
-    return tuple(Schedule.of(order) for order in content["orders"])
-
-
-def _iirc_sequence(hierarchy: Hierarchy) -> tuple[str, ...]:
-    """Leaves without a superclass first, then the others in the order of the hierarchy file."""
-    return tuple(sorted(hierarchy.leaves, key=lambda name: hierarchy.parent(name) is not None))
-
-
-def _cil_sequence(hierarchy: Hierarchy) -> tuple[str, ...]:
-    """Sorted wnids written in columns of 72 and read in lines: every 72nd, then the next."""
-    return tuple(name for i in range(72) for name in sorted(hierarchy.names)[i::72])
-
-
-def _flat_cifar() -> Hierarchy:
-    return Hierarchy.flat(sorted(_hierarchy("iirc-cifar.toml").leaves))
-
-
-def _cifar(name: str, summary: str, hierarchy: Callable[[], Hierarchy]) -> Benchmark:
-    return Benchmark(
-        name,
-        1,
-        summary,
-        hierarchy,
-        partial(_orders, name),
-        SplitRule(),
-        lambda root, hierarchy: open_cifar100(root),
-        images_per_leaf=(500, 100),
-        preparation="cifar",
-    )
-
-
-def _imagenet(name: str, summary: str, iirc: bool) -> Benchmark:
-    return Benchmark(
-        name,
-        1,
-        summary,
-        partial(_hierarchy, "iirc-imagenet.toml") if iirc else _flat_imagenet,
-        partial(_orders, name),
-        SplitRule(valid=0.04, post_valid=0.04),
-        partial(open_imagenet, ignore=tuple(LEFT_OUT)),
-        ignore=tuple(LEFT_OUT) if iirc else (),
-        reference_sequence=_iirc_sequence if iirc else _cil_sequence,
-        preparation="imagenet",
-        images=IMAGENET,
-    )
-
-
-_FIRST = (
-    Benchmark(
-        "iirc-shapes",
-        1,
-        "drawn shapes and their looks; embedded, for trying out and for tests",
-        partial(_hierarchy, "iirc-shapes.toml"),
-        partial(_orders, "iirc-shapes"),
-        SplitRule(),
-        lambda root, hierarchy: shapes(),
-        images_per_leaf=(100, 30),
-    ),
-    _cifar(
-        "iirc-cifar",
-        "CIFAR-100 with 15 superclasses; the paper's main benchmark",
-        partial(_hierarchy, "iirc-cifar.toml"),
-    ),
-    _imagenet("iirc-imagenet-lite", "a third of IIRC-ImageNet, for quick experiments", True),
-    _imagenet("iirc-imagenet-full", "ImageNet with 85 superclasses", True),
-    _cifar("cil-cifar", "CIFAR-100, class-incremental: no superclasses", _flat_cifar),
-    # The literature's: no image is kept for validation.
-    replace(
-        _cifar("cil-cifar-b0-5", "CIFAR-100 in 20 tasks of 5, as most compare on", _flat_cifar),
-        rule=SplitRule(valid=0, post_valid=0),
-        preparation="cifar-bright",
-    ),
-    _imagenet("cil-imagenet-lite", "ImageNet, class-incremental, 430 of its classes", False),
-    _imagenet("cil-imagenet-full", "ImageNet, class-incremental: no superclasses", False),
-)
-# Sizes and repeated images of the first versions tell the hierarchy (docs/explanation/leaks.md).
-_SECOND = (
-    replace(
-        first,
-        version=2,
-        summary=f"{first.name} with equal class sizes, no image under two labels",
-        rule=replace(first.rule, equal=True),
-    )
-    for first in _FIRST
-    if first.name.startswith("iirc-")
-)
-# The shortest name that finds a benchmark: without a version, it is the first.
-_REGISTRY = {first.name: first for first in _FIRST} | {second.id: second for second in _SECOND}
-_FOLDERS: dict[str, Benchmark] = {}

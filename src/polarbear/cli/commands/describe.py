@@ -15,7 +15,8 @@ from polarbear.benchmark.stream import Stream
 from polarbear.cli.shared.console import console, count, plain_table, print_json, print_table
 from polarbear.cli.shared.cost import show_cost
 from polarbear.cli.shared.options import Json, Partial, Root, flag
-from polarbear.named.registry import PARTIAL, Benchmark, find, load, nominal_stream, partial_name
+from polarbear.named.benchmark import PARTIAL, Benchmark
+from polarbear.named.registry import find, load, nominal_stream, partial_name
 
 
 def describe(

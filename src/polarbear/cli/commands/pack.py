@@ -9,7 +9,8 @@ from polarbear.cli.shared.console import console, error_console
 from polarbear.cli.shared.options import Root, flag
 from polarbear.cli.shared.progress import progress
 from polarbear.data.pack import pack as pack_source
-from polarbear.named.registry import IMAGENET, load
+from polarbear.named.registry import load
+from polarbear.named.shipped import IMAGENET
 
 
 def pack(

@@ -20,7 +20,8 @@ from polarbear.cli.shared.console import (
 )
 from polarbear.cli.shared.training import engine
 from polarbear.methods.catalogue import METHODS, title
-from polarbear.named.registry import Benchmark, load
+from polarbear.named.benchmark import Benchmark
+from polarbear.named.registry import load
 from polarbear.report.read.paper import paper_results
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import numpy as np
 
 from polarbear.base.arrays import Floats, frozen
 from polarbear.methods.catalogue import METHODS
-from polarbear.named.registry import PUBLISHED, find
+from polarbear.named.registry import find
+from polarbear.named.shipped import PUBLISHED
 
 
 @dataclass(frozen=True, eq=False)
