@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from polarbear.base.errors import PolarbearError, UnknownNameError
 from polarbear.engine.nets.heads import LinearHead
+from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.nets.networks import (
     NETWORKS,
     Pooled,
@@ -121,6 +122,35 @@ def test_one_image_with_one_value_a_channel_can_be_trained_on() -> None:
     assert any(moved)
     assert last.running_mean is not None
     assert not last.running_mean.any()
+
+
+class Weights(nn.Module):
+    """Weights of several kinds, with one value among the last of them."""
+
+    def __init__(self, value: float, kind: torch.dtype, size: int) -> None:
+        super().__init__()
+        self.large = nn.Parameter(torch.tensor([3e38, -3e38]))
+        self.none = nn.Parameter(torch.empty(0, 4))
+        self.whole = nn.Parameter(torch.arange(3), requires_grad=False)
+        self.last = nn.Parameter(torch.zeros(size, dtype=kind))
+        self.last.data[-1] = value
+        self.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+
+
+@pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
+@pytest.mark.parametrize("size", [1, 8, 70_001])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float64])
+def test_one_weight_among_all_that_is_no_number_is_found(
+    device: str, size: int, kind: torch.dtype
+) -> None:
+    for value in (float("nan"), float("inf"), float("-inf"), -1.0):
+        weights = Weights(value, kind, size).to(device)
+        finite = weights_are_finite(nn.Linear(2, 3, device=device), weights)
+        assert finite.item() == (value == -1.0)
+    norm = nn.BatchNorm2d(4, device=device)
+    assert weights_are_finite(norm)
+    norm.running_var[1] = float("nan")
+    assert not weights_are_finite(norm)
 
 
 def test_small_can_learn() -> None:

@@ -78,11 +78,11 @@ class TrainingSetBuffers:
         """Return the batch of a step (a device number), whose ``images`` may be fewer than all."""
         at = self.at(step, images)
         chosen = self.order[at]
-        places = self.places[chosen]
+        places, rows = self.places[chosen], self.rows[chosen]
         if self.feed is not None:
             pixels = self.feed.arrived[:images]
         else:
-            pixels = cast(ResidentPixels, resident(learner.train_pixels)).at(self.rows[chosen])
+            pixels = cast(ResidentPixels, resident(learner.train_pixels)).at(rows)
         compiled = learner.model.compilation is not None and images == self.size
         jitters = [jitter[at] for jitter in self.jitters]
         first, others = augment_views(pixels, jitters, learner.transform, compiled=compiled)
@@ -90,7 +90,7 @@ class TrainingSetBuffers:
             first,
             self.table[self.kinds[chosen]].float(),
             places >= 0,
-            self.rows[chosen],
+            rows,
             {name: table[places] for name, table in self.stored.items()},
             others,
         )
