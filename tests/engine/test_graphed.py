@@ -20,11 +20,15 @@ from engine_run import (
     shapes_stream,
     standard_errors_apart,
     tiny,
+    trainer_for,
 )
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.batch import Batch, TaskContext
+from polarbear.engine.contract.method import frozen_copy
+from polarbear.engine.steps.attributes import Attributes
 from polarbear.engine.steps.captured import CapturedSteps
-from polarbear.engine.steps.capturing import Before, Capture
+from polarbear.engine.steps.capturing import Before, Capture, Places
+from polarbear.engine.task.learner import Learner
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch.runner import resume, run
 from polarbear.methods.er import ER
@@ -465,6 +469,85 @@ def test_what_changes_between_epochs_ends_captured_steps(
     assert len(captured) == 1
     assert told == [True]
     assert fast == [pytest.approx(line) for line in slow]
+
+
+def _moved(learner: Learner) -> None:
+    weight = learner.model.head.weight
+    weight.data = weight.data.clone()
+
+
+def _replaced(learner: Learner) -> None:
+    norm = next(m for m in learner.model.modules() if isinstance(m, nn.BatchNorm2d))
+    norm.running_mean = norm.running_mean.clone()
+
+
+def _come(learner: Learner) -> None:
+    learner.method.register_buffer("late", torch.zeros(2))
+
+
+def _gone(learner: Learner) -> None:
+    learner.model.head.register_parameter("bias", None)
+
+
+def _another_part(learner: Learner) -> None:
+    learner.model.backbone = nn.Sequential(learner.model.backbone)
+
+
+def _another_teacher(learner: Learner) -> None:
+    learner.method.teacher = frozen_copy(learner.model)
+
+
+@pytest.mark.parametrize(
+    "change", [_moved, _replaced, _come, _gone, _another_part, _another_teacher]
+)
+def test_weights_that_are_elsewhere_are_noticed(change: Callable[[Learner], None]) -> None:
+    learner = trainer_for(tiny("er", network="small"))[0].learner
+    places = Places(learner)
+    with torch.no_grad():
+        learner.model.head.weight += 1
+    assert not places.have_moved()
+    change(learner)
+    assert places.have_moved()
+
+
+def _equal_list(method: Any) -> None:
+    method.kept = [1, 2]
+
+
+def _other_name(method: Any) -> None:
+    method.other = method.none
+    del method.none
+
+
+def _other_number(method: Any) -> None:
+    method.number = 1.0
+
+
+def _one_more(method: Any) -> None:
+    method.more = None
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        (_equal_list, {"self.kept"}),
+        (_other_name, {"self.none", "self.other"}),
+        (_other_number, {"self.number"}),
+        (_one_more, {"self.more"}),
+        (lambda method: method.kept.append(3), {"self.kept"}),
+        (lambda method: method.eval(), {None}),
+    ],
+)
+def test_attributes_are_the_same_things_by_the_same_names(
+    change: Callable[[Any], None], names: set[str | None]
+) -> None:
+    learner = trainer_for(tiny("er"))[0].learner
+    method: Any = learner.method
+    method.kept, method.none, method.number = [1, 2], None, 1
+    attributes = Attributes.of(learner)
+    assert attributes.changed() is None
+    change(method)
+    assert attributes.changed() in names
 
 
 @pytest.mark.parametrize("method", ["NumpyDrawingER", "PlainDrawingER"])

@@ -218,6 +218,7 @@ class Trainer:
         yield from self._keep_images()
         steps = self.task_steps = self.task_steps or self._make_steps(plan)
         rates = self._rates().of_epoch(p.epoch, p.plateau.rate)
+        weights: dict[str, Tensor] = {}
         for done in steps.epoch(plan, rates, p.step, self.losses):
             # A run that pauses in the same place stands before the same progress, told once.
             if done != self.progress.step:
@@ -225,9 +226,11 @@ class Trainer:
             # The next epoch is planned while the device is at work on this one.
             if done == plan.steps and p.epoch + 1 < self.phase.epochs:
                 self._planned = self._planned or {p.epoch + 1: self._plan(p.epoch + 1)}
+            if done == plan.steps and self._keeps_best:
+                weights = weights or self._weights()
             yield self.progress
         self.refuse_divergence()
-        self._finish_epoch(steps, plan, time.perf_counter() - began)
+        self._finish_epoch(steps, plan, time.perf_counter() - began, weights)
         yield self.progress
 
     def _keep_images(self) -> Iterator[Progress]:
@@ -299,15 +302,17 @@ class Trainer:
             return self.losses
         return self.task_steps.loss_values(self.progress.step)
 
-    def _finish_epoch(self, steps: Steps, plan: EpochPlan, seconds: float) -> None:
+    def _finish_epoch(
+        self, steps: Steps, plan: EpochPlan, seconds: float, weights: dict[str, Tensor]
+    ) -> None:
         world, method = self.learner.world, self.learner.method
         # What a method keeps of its own share of the images is that of the first process then.
         modules = (self.learner.model, method)
-        world.agree([t for m in modules for t in (*m.parameters(), *m.buffers())])
+        world.agree(t for m in modules for t in (*m.parameters(), *m.buffers()))
         world.collect(method.logged)
         found = self._validation_score(steps)
         score = world.told(lambda: found)  # the last digit decides on rates, and on what is kept
-        self._keep_best(score)
+        self._keep_best(score, weights)
         p = self.progress
         own = method.take_logged()
         measured = (mean(self.loss_values()), self.rate, score, len(plan.drawn.order), seconds)
@@ -326,14 +331,27 @@ class Trainer:
             return 0.0
         return self.evaluation.of_validation(view, steps.validation_scores())
 
+    @property
+    def _keeps_best(self) -> bool:
+        return self.learner.method.keep == "best" and self.progress.phase == 0
+
+    def _weights(self) -> dict[str, Tensor]:
+        """Return what is kept of the best epoch: the tensors themselves, by name.
+
+        Asked for anew in every epoch: a network may put another tensor in the place of a buffer.
+        """
+        found: dict[str, Tensor] = self.learner.model.state_dict()
+        return found | own_parameters(self.learner.method)
+
     @torch.no_grad()
-    def _keep_best(self, score: float) -> None:
-        """Copy the weights of the best epoch; of equal ones the later."""
-        last = self.learner.method.keep == "last" or self.progress.phase > 0
-        if last or score < self.progress.best_score:
+    def _keep_best(self, score: float, weights: dict[str, Tensor]) -> None:
+        """Copy the weights of the best epoch; of equal ones the later.
+
+        ``weights`` were asked for while the device was at work, unless no step was left to do.
+        """
+        if not self._keeps_best or score < self.progress.best_score:
             return
-        # Asked for anew: a network may have put another tensor in the place of a buffer.
-        weights = self.learner.model.state_dict() | own_parameters(self.learner.method)
+        weights = weights or self._weights()
         if self.best.keys() == weights.keys():
             torch._foreach_copy_([self.best[name] for name in weights], list(weights.values()))
         else:

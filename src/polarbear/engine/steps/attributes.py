@@ -13,6 +13,8 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, MutableSet
 from dataclasses import dataclass
+from itertools import repeat
+from operator import is_
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -129,13 +131,13 @@ class Walk:
             in_slots = {slot: getattr(value, slot) for slot in slots if hasattr(value, slot)}
             return {key: v for key, v in {**in_slots, **own}.items() if key not in hidden}
 
-        def marks() -> tuple[object, ...]:
+        first, count = now(), len(own)
+        keys, values = list(first), list(first.values())
+
+        def untouched() -> bool:
             # Before every epoch: a network has a hundred parts, and none of them is ever another.
-            return (
-                *map(id, own),
-                *map(id, own.values()),
-                *map(id, now().values() if slots else ()),
-            )
+            there = map(own.get, keys, repeat(own))  # which is none of its own values
+            return not slots and len(own) == count and all(map(is_, there, values))
 
         def write(key: str, *to: Any) -> None:
             # Past what a class makes of it: a module files what it is given, others are frozen.
@@ -144,7 +146,7 @@ class Walk:
             else:
                 object.__setattr__(value, key, *to) if to else object.__delattr__(value, key)
 
-        self._look_at_parts(f"{name}.", now, write, marks)
+        self._look_at_parts(f"{name}.", now, write, untouched)
         if isinstance(value, nn.Module):
             inner = (value._modules, value._parameters, value._buffers)
             for key, part in [pair for parts in inner for pair in parts.items()]:
@@ -155,13 +157,13 @@ class Walk:
         name: str,
         now: Callable[[], dict[str, Any]],
         write: Callable[..., None],
-        marks: Callable[[], object] | None = None,
+        untouched: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Note parts as they are; where there are ``marks``, and they are the same, so are they."""
-        parts, first = now(), marks and marks()
+        """Note parts as they are; ``untouched`` may say in short that they still are."""
+        parts = now()
 
         def changed() -> str | None:
-            if marks and marks() == first:
+            if untouched():
                 return None
             found = _differing(parts, now())
             return f"{name}{found[0]}" if found else None

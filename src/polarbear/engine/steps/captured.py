@@ -30,8 +30,8 @@ from polarbear.engine.steps.buffers import TrainingSetBuffers
 from polarbear.engine.steps.capturing import (
     Before,
     Capture,
+    Places,
     free_random_numbers,
-    places,
     searching_for_kernels,
 )
 from polarbear.engine.steps.parts import backward_in_parts
@@ -108,7 +108,7 @@ class CapturedSteps:
         self._place_rates()
         fill_state(optimiser)
         self.graphs = self._capture()
-        self.attributes, self.places = Attributes.of(learner), places(learner)
+        self.attributes, self.places = Attributes.of(learner), Places(learner)
         self.found = (self.losses, *self.graphs.found)
         self.on_host = [torch.empty_like(t, device="cpu").pin_memory() for t in self.found]
 
@@ -198,8 +198,9 @@ class CapturedSteps:
 
     def overtaken_by(self) -> str | None:
         """Return the name of an attribute that has changed since, which no replay would see."""
-        moved = self.places != places(self.learner)
-        return "the place of a weight or buffer" if moved else self.attributes.changed()
+        if self.places.have_moved():
+            return "the place of a weight or buffer"
+        return self.attributes.changed()
 
     def weights_are_finite(self) -> bool:
         """Whether every weight is a number, or was when the epoch ended."""

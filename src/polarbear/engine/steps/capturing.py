@@ -143,16 +143,30 @@ def _tensors(learner: Learner, optimiser: torch.optim.Optimizer) -> list[Tensor]
     return weights + state_tensors(optimiser) + slots
 
 
-def places(learner: Learner) -> list[object]:
-    """Return where weights and buffers are: all that a replay knows of them.
+class Places:
+    """Where weights and buffers are: all that a replay knows of them.
 
-    Frozen networks are known by themselves and by their first weight, which moves where all do:
-    before every epoch, Kin's 22 would take longer to go through than three of its steps.
+    Looked at before every epoch, while the device waits, and so without a walk through the
+    networks: their parts are noted once. Frozen ones are known by themselves and by their first
+    weight, which moves where all do: Kin's 22 would take longer than three of its steps.
     """
-    learning = (learner.model, learner.method)
-    own = [t.data_ptr() for m in learning for t in (*m.parameters(), *m.buffers())]
-    frozen = [m for m in _modules(learner) if m not in learning]
-    return [*own, *frozen, *(t.data_ptr() for m in frozen for t in islice(m.parameters(), 1))]
+
+    def __init__(self, learner: Learner) -> None:
+        """Note where everything is now."""
+        self.learner, self.roots = learner, (learner.model, learner.method)
+        self.learning = [part for root in self.roots for part in root.modules()]
+        self.first = self._now()
+
+    def have_moved(self) -> bool:
+        """Whether anything is elsewhere, or something has come or gone."""
+        return self._now() != self.first
+
+    def _now(self) -> list[object]:
+        held = [t for p in self.learning for t in (*p._parameters.values(), *p._buffers.values())]
+        parts = [part for p in self.learning for part in p._modules.values()]
+        frozen = [m for m in _modules(self.learner) if m not in self.roots]
+        weights = (*held, *(t for m in frozen for t in islice(m.parameters(), 1)))
+        return [*parts, *frozen, *(t.data_ptr() for t in weights if t is not None)]
 
 
 def _modules(learner: Learner) -> list[nn.Module]:
