@@ -1,6 +1,7 @@
 """What a learner predicts, by the rule of its run, and how good that is."""
 
 from collections.abc import Iterable
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from polarbear.engine.contract.predict import decision_name, has_measure
 from polarbear.engine.recorder import Recorder
 from polarbear.engine.task.learner import Learner
 from polarbear.score import metrics
-from polarbear.score.decide import OWN_RULE, RawScores, Seen, decision
+from polarbear.score.decide import OWN_RULE, RawScores, Seen, Truth, decision
 from polarbear.score.evaluate import Evaluator
 
 
@@ -22,6 +23,7 @@ class Evaluation:
         self.stream, self.learner = stream, learner
         rule = decision_name(learner.settings.decision, type(learner.method))
         self.rule = None if rule == OWN_RULE else decision(rule)
+        self._truth = lru_cache(maxsize=1)(partial(Truth.of, stream.hierarchy))  # after every epoch
 
     def of_validation(self, view: View, scores: RawScores) -> float:
         """Return how good raw scores (v, seen) of in-task validation are, by the method's measure.
@@ -38,9 +40,8 @@ class Evaluation:
             return np.zeros((0, len(view.classes)), dtype=bool)
         if self.rule is None:
             return self.learner.decide(scores)
-        inclusive = self.learner.method.inclusive
-        tree, parents = self.stream.hierarchy, self._parents()
-        about = Seen.of(tree, view.classes, inclusive=inclusive, parents=parents)
+        classes, inclusive = view.classes, self.learner.method.inclusive
+        about = Seen(classes, inclusive, self._parents(), self._truth(classes))
         return self.rule(scores, about)
 
     def after_task(self, task: int, recorders: Iterable[Recorder]) -> None:

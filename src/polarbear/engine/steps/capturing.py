@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -153,20 +154,27 @@ class Places:
 
     def __init__(self, learner: Learner) -> None:
         """Note where everything is now."""
-        self.learner, self.roots = learner, (learner.model, learner.method)
-        self.learning = [part for root in self.roots for part in root.modules()]
-        self.first = self._now()
+        self.learner, roots = learner, (learner.model, learner.method)
+        learning = [part for root in roots for part in root.modules()]
+        self.held: list[dict[str, Any]] = [
+            held for part in learning for held in (part._modules, part._parameters, part._buffers)
+        ]
+        self.frozen = [module for module in _modules(learner) if module not in roots]
+        weights = [t for held in self.held for t in held.values() if isinstance(t, Tensor)]
+        self.weights = weights + [t for m in self.frozen for t in islice(m.parameters(), 1)]
+        self.things, self.addresses = self._things(), self._addresses()
 
     def have_moved(self) -> bool:
         """Whether anything is elsewhere, or something has come or gone."""
-        return self._now() != self.first
+        now = self._things()
+        same = len(now) == len(self.things) and all(map(is_, now, self.things))
+        return not same or self._addresses() != self.addresses
 
-    def _now(self) -> list[object]:
-        held = [t for p in self.learning for t in (*p._parameters.values(), *p._buffers.values())]
-        parts = [part for p in self.learning for part in p._modules.values()]
-        frozen = [m for m in _modules(self.learner) if m not in self.roots]
-        weights = (*held, *(t for m in frozen for t in islice(m.parameters(), 1)))
-        return [*parts, *frozen, *(t.data_ptr() for t in weights if t is not None)]
+    def _things(self) -> list[object]:
+        return [*chain.from_iterable(map(dict.values, self.held)), *_modules(self.learner)]
+
+    def _addresses(self) -> list[int]:
+        return [weight.data_ptr() for weight in self.weights]
 
 
 def _modules(learner: Learner) -> list[nn.Module]:
