@@ -23,6 +23,7 @@ from polarbear.named.registry import (
     short_name,
 )
 from polarbear.named.shipped import IMAGENET, LEFT_OUT
+from polarbear.report.build import draw
 from polarbear.report.read.paper import paper_results
 from polarbear.report.read.runs import read_runs
 
@@ -199,6 +200,12 @@ def test_a_run_on_partial_data_says_so_everywhere(
     summary = json.loads(Path("results/gaps-partial/er/order-0.json").read_text())
     assert "--benchmark gaps-partial" in summary["command"]
     assert "Report on gaps-v1-partial" in Path("report/contents.md").read_text()
+    made = json.loads(Path("report/contents.json").read_text())["made"]
+    assert [name for name in made if not name.endswith("-partial")] == ["page"]
+    for figure in Path("report/figures").glob("*.svg"):
+        assert ">partial data</text>" in figure.read_text(), figure
+    (drawing,) = draw("levels", read_runs("runs"))
+    assert drawing.name == "levels-partial"
     assert main(["resume", str(folder)]) == 0  # which needs no word
 
 

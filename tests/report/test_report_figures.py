@@ -207,6 +207,13 @@ def test_bands_are_inside_the_axes(tmp_path: Path) -> None:
     assert draw("average-pw-js", runs)[0].figure.axes[0].get_ylim()[1] > highest
 
 
+def test_runs_that_get_nothing_right_are_drawn(tmp_path: Path) -> None:
+    scores = make_run(tmp_path / "run") / "scores.jsonl"
+    scores.write_text(re.sub(r'("\w*jaccard[^"]*"): [\d.e-]+', r"\1: 0.0", scores.read_text()))
+    (drawing,) = draw("levels", read_runs(tmp_path))
+    assert drawing.figure.axes[0].get_ylim() == (0, 1.02)
+
+
 def test_hierarchy_counts_subclasses(runs: Runs) -> None:
     (axes,) = draw("hierarchy", runs)[0].figure.axes
     assert [bar.get_height() for bar in axes.patches] == [4, 4, 4, 3, 3, 3, 3]

@@ -5,14 +5,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 from polarbear.base.errors import PolarbearError, counted, unknown_name
 from polarbear.base.names import file_name, json_text, one_line
-from polarbear.named.registry import find
+from polarbear.named.registry import PARTIAL, find
 from polarbear.report.figures import scores as figures
 from polarbear.report.figures.confusion import confusion, confusion_full
 from polarbear.report.figures.decisions import decisions
@@ -21,7 +21,7 @@ from polarbear.report.figures.heat import superclasses
 from polarbear.report.figures.logged import logged
 from polarbear.report.figures.points import bytes_kept, levels
 from polarbear.report.figures.river import river
-from polarbear.report.figures.style import FORMATS, Drawing, save, styled
+from polarbear.report.figures.style import FORMATS, Drawing, save, stamped, styled
 from polarbear.report.figures.tree import inferred_trees
 from polarbear.report.options import Options
 from polarbear.report.page.page import add_links, write_page
@@ -177,8 +177,7 @@ def draw(name: str, runs: Runs, options: Options | None = None) -> list[Drawing]
         raise unknown_name("figure", name, FIGURES)
     options = options or Options()
     options.check(runs)
-    with styled(options.size):
-        return FIGURES[name](options.chosen(runs), options)
+    return _drawings(FIGURES[name], options.chosen(runs), options)
 
 
 def _parts(
@@ -214,19 +213,26 @@ def _drawn(name: str, runs: Runs) -> dict[str, Draw]:
 def _figures(
     draw_part: Draw, runs: Runs, folder: Path, options: Options, formats: Sequence[str]
 ) -> list[Made]:
-    with styled(options.size):
-        drawings = draw_part(runs, options)
     return [
         Made(one.name, "figure", one.caption, tuple(save(one, folder, formats, options.size)))
-        for one in drawings
+        for one in _drawings(draw_part, runs, options)
     ]
+
+
+def _drawings(draw_part: Draw, runs: Runs, options: Options) -> list[Drawing]:
+    """Return a part's drawings; of partial data, by their names and at a glance."""
+    with styled(options.size):
+        drawings = draw_part(runs, options)
+        if not runs.benchmark.endswith(PARTIAL):
+            return drawings
+        return [stamped(replace(one, name=one.name + PARTIAL), "partial data") for one in drawings]
 
 
 def _tables(name: str, runs: Runs, folder: Path, options: Options) -> list[Made]:
-    return [
-        Made(one.name, "table", one.caption, tuple(save_table(one, folder)))
-        for one in TABLES[name](runs, options)
-    ]
+    tables = TABLES[name](runs, options)
+    if runs.benchmark.endswith(PARTIAL):
+        tables = [replace(one, name=one.name + PARTIAL) for one in tables]
+    return [Made(one.name, "table", one.caption, tuple(save_table(one, folder))) for one in tables]
 
 
 def _page(runs: Runs, out: Path, options: Options) -> list[Made]:

@@ -122,10 +122,10 @@ def over_tasks(axes: "Axes", tasks: int) -> None:
 def highest(top: float) -> float:
     """Return where an axis of scores ends that must show ``top``; no score is above 1.
 
-    >>> highest(0.5), highest(0.99), highest(1.7)
-    (0.53, 1.02, 1.02)
+    >>> highest(0.5), highest(0.99), highest(1.7), highest(0.0)
+    (0.53, 1.02, 1.02, 1.02)
     """
-    return min(1.02, 1.06 * top) if top < 0.96 else 1.02
+    return min(1.02, 1.06 * top) if 0 < top < 0.96 else 1.02
 
 
 def count_tasks(axes: "Axes") -> None:

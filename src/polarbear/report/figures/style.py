@@ -72,6 +72,16 @@ class Drawing:
     figure: "Figure" = field(repr=False)
 
 
+def stamped(drawing: Drawing, words: str) -> Drawing:
+    """Return a drawing with words across it, too faint to hide anything."""
+    across = drawing.figure.get_figwidth() * 72  # points
+    drawing.figure.text(
+        0.5, 0.5, words, ha="center", va="center", rotation=20, color=MISSING, alpha=0.25,
+        fontsize=max(SMALL, across / len(words)), in_layout=False,
+    )  # fmt: skip
+    return drawing
+
+
 def line_style(look: Look) -> dict[str, Any]:
     """Return a curve's colour, marker and dashes as Matplotlib takes them."""
     dashes: dict[str, Any] = {"linestyle": (0, (3.5, 1.5))} if look.dashed else {}
