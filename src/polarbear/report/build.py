@@ -12,7 +12,8 @@ from pathlib import Path
 
 from polarbear.base.errors import PolarbearError, counted, unknown_name
 from polarbear.base.names import file_name, json_text, one_line
-from polarbear.named.registry import PARTIAL, find
+from polarbear.named.benchmark import PARTIAL
+from polarbear.named.registry import find
 from polarbear.report.figures import scores as figures
 from polarbear.report.figures.confusion import confusion, confusion_full
 from polarbear.report.figures.decisions import decisions
