@@ -111,6 +111,80 @@ def test_three_ways_to_bring_the_same_data_give_the_same_stream(animals: Path) -
     assert len({stream.source.checksum for stream in streams}) == 3
 
 
+@pytest.mark.parametrize("data", [".", "list.csv"])
+def test_packed_data_of_ones_own_give_the_same_stream(
+    animals: Path, data: str, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pack", str(animals / data), "--out", "packed", "--size", "8"]) == 0
+    assert "packed 115 images into" in capsys.readouterr().out
+    assert make(animals / data, "--valid", "0.2", name="as-files") == 0
+    assert make(Path("packed"), "--valid", "0.2", name="as-packed") == 0
+    assert same_stream(polarbear.load("as-files"), polarbear.load("as-packed"))
+    Path("packed/hierarchy.toml").write_text(TREE.replace("lamp", "mug"))
+    words = refused("new-benchmark", "other", "--data", "packed", "--size", "3")
+    assert "packed (train) lacks 1 of the classes: 'mug'" in words
+    own = ("pack", animals / "arrays.npz", "--out", "arrays")
+    assert "only image files can be packed" in refused(*own)
+    assert "--root is for imagenet" in refused(*own, "--root", "here")
+    assert "--hierarchy is for data of your own" in refused(
+        "pack", "imagenet", "--out", "p", "--hierarchy", "h.toml"
+    )
+
+
+def write_parquet(folder: Path, animals: Path, *, numbers: bool, names: bool = True) -> None:
+    """Write the images class by class, as folders number them, in row groups of seven."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    folder.mkdir()
+    features = {"image": {"_type": "Image"}, "label": {"names": LEAVES, "_type": "ClassLabel"}}
+    told = {"huggingface": json.dumps({"info": {"features": features}})} if names else {}
+    for split in PER_LEAF:
+        files = sorted((animals / split).rglob("*.png"))
+        halves = {
+            "00000-of-00002": files[: len(files) // 2],
+            "00001-of-00002": files[len(files) // 2 :],
+        }
+        for part, some in halves.items():
+            labels = [file.parent.name for file in some]
+            images = [{"bytes": file.read_bytes(), "path": file.name} for file in some]
+            table = arrow.table(
+                {"image": images, "label": [LEAVES.index(x) for x in labels] if numbers else labels}
+            )
+            table = table.replace_schema_metadata(told)
+            parquet.write_table(table, folder / f"{split}-{part}.parquet", row_group_size=7)
+
+
+@pytest.mark.parametrize("numbers", [True, False])
+def test_parquet_gives_the_same_stream(animals: Path, numbers: bool) -> None:
+    write_parquet(Path("tables"), animals, numbers=numbers)
+    more = ("--hierarchy", str(animals / "hierarchy.toml"), "--valid", "0.2")
+    assert make(animals, *more, name="as-files") == 0
+    assert make(Path("tables"), *more, name="as-parquet") == 0
+    assert same_stream(polarbear.load("as-files"), polarbear.load("as-parquet"))
+    packed = ["pack", "tables", "--out", "packed", "--size", "8", *more[:2]]
+    assert main(packed) == 0
+    assert make(Path("packed"), *more, name="as-packed") == 0
+    assert same_stream(polarbear.load("as-files"), polarbear.load("as-packed"))
+
+
+def test_parquet_that_says_too_little_is_refused(
+    animals: Path, refused: Callable[..., str]
+) -> None:
+    write_parquet(Path("tables"), animals, numbers=True, names=False)
+    words = ("new-benchmark", "zoo", "--data", "tables", "--size", "3")
+    words += ("--hierarchy", str(animals / "hierarchy.toml"))
+    assert "has numbers for labels and no names for them" in refused(*words)
+    for file in Path("tables").glob("test*"):
+        file.unlink()
+    Path("tables/train-00000-of-00002.parquet").write_bytes(b"PAR1")
+    assert "train-00000-of-00002.parquet cannot be read as parquet" in refused(*words)
+    shutil.rmtree("tables")
+    write_parquet(Path("tables"), animals, numbers=False)
+    for file in Path("tables").glob("test*"):
+        file.unlink()
+    assert "tables has no test*.parquet" in refused(*words)
+
+
 def test_a_hugging_face_data_set_on_disk_gives_the_same_stream(
     animals: Path, refused: Callable[..., str]
 ) -> None:

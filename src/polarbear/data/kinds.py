@@ -1,4 +1,4 @@
-"""Data of your own by path: folders, a CSV file, arrays in one file, a Hugging Face data set."""
+"""Data of your own by path: folders, packed, a CSV file, arrays, parquet, Hugging Face's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,9 +8,11 @@ from typing import Protocol
 from polarbear.base.errors import DataError, unknown_name
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.benchmark.source import Source
-from polarbear.data.folders import open_folders
+from polarbear.data.folders import open_folders, refuse_wrong_classes
 from polarbear.data.hugging_face import library, source
 from polarbear.data.npz import open_npz
+from polarbear.data.packed import is_packed, open_packed
+from polarbear.data.parquet import open_parquet
 from polarbear.data.table import open_table
 
 
@@ -40,7 +42,7 @@ class Data:
         """Tell the kind of data from its path: a folder, a ``.csv`` or a ``.npz`` file.
 
         A folder that Hugging Face's ``DatasetDict.save_to_disk`` wrote is known by its file
-        ``dataset_dict.json``.
+        ``dataset_dict.json``, one of parquet by ``train*.parquet``, a packed one by its header.
         """
         path = Path(path)
         if not path.exists():
@@ -64,6 +66,10 @@ def _kind_of_folder(folder: Path) -> str:
     """Tell a folder's kind; of one that is no data but holds a file that may be, say so."""
     if (folder / "dataset_dict.json").is_file():
         return "hugging-face"
+    if is_packed(folder):
+        return "packed"
+    if any(folder.glob("train*.parquet")):
+        return "parquet"
     found = sorted(file for pattern in ("*.npz", "*.csv") for file in folder.glob(pattern))
     files = [file for file in found if file.name != "hierarchy.csv"]
     if files and not (folder / "train").is_dir():
@@ -84,6 +90,16 @@ def _arrays(path: Path, hierarchy: Hierarchy, *, size: int | None) -> Source:
     return open_npz(path, hierarchy)
 
 
+def _packed(path: Path, hierarchy: Hierarchy, *, size: int | None) -> Source:
+    found = open_packed(path, size=size)
+    splits = {"train": found.train_leaf, "test": found.test_leaf}
+    refuse_wrong_classes(
+        {f"{path} ({split})": {found.leaves[i] for i in leaf} for split, leaf in splits.items()},
+        hierarchy,
+    )
+    return found
+
+
 def _hugging_face(path: Path, hierarchy: Hierarchy, *, size: int | None) -> Source:
     parts = library().load_from_disk(str(path))
     missing = [split for split in ("train", "test") if split not in parts]
@@ -100,4 +116,6 @@ OPENERS: Mapping[str, Opener] = {
     "table": open_table,
     "arrays": _arrays,
     "hugging-face": _hugging_face,
+    "packed": _packed,
+    "parquet": open_parquet,
 }

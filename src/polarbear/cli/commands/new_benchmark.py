@@ -35,7 +35,8 @@ def new_benchmark(
         flag(
             "A folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv file with the columns "
             "path,label,split, a .npz file with train_images, train_labels, test_images and "
-            "test_labels, or a folder that Hugging Face datasets saved.",
+            "test_labels, a folder that Hugging Face datasets saved, one with train*.parquet and "
+            "test*.parquet, or one that polarbear pack made.",
             "PATH",
         ),
     ],
@@ -88,7 +89,7 @@ def new_benchmark(
     if name in [benchmark.name for benchmark in benchmarks()]:
         raise PolarbearError(f"a benchmark named {name!r} exists: choose another name")
     found = Data.at(data, image_size)
-    file = hierarchy or _beside(data)
+    file = hierarchy or beside(data)
     classes = Hierarchy.read(file)
     check_hierarchy(classes)
     drawn = draw_orders(classes, first=first, size=size, orders=orders, seed=seed)
@@ -149,7 +150,8 @@ def draw_orders(
     )
 
 
-def _beside(data: Path) -> Path:
+def beside(data: Path) -> Path:
+    """Return the file of classes that lies with the data."""
     folder = data if data.is_dir() else data.parent
     names = ("hierarchy.toml", "hierarchy.csv")
     there = [folder / name for name in names if (folder / name).is_file()]
