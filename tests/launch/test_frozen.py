@@ -18,6 +18,8 @@ from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import frozen_copy
 from polarbear.engine.images.transform import for_evaluation
+from polarbear.engine.nets import frozen as frozen_networks
+from polarbear.engine.world import World
 from polarbear.launch.checkpoint import from_newest
 from polarbear.launch.fleet import Job, run_fleet
 from polarbear.launch.prepare import begin, build_learner, untrained
@@ -210,6 +212,30 @@ def test_a_learner_made_anew_has_the_features_there_were() -> None:
     again = untrained(learner, shapes_stream())
     assert again.train_pixels is learner.train_pixels
     assert again.test_pixels is learner.test_pixels
+
+
+class Listening(World):
+    """The first of two processes, which notes how much is sent at once; the other has nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(rank=0, size=2)
+        self.sent: list[int] = []
+
+    def reduce(self, tensor: Tensor) -> Tensor:
+        self.sent.append(len(tensor))
+        return tensor.clone()
+
+
+def test_features_are_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once would be there twice: on ImageNet, gigabytes that a GPU may not have."""
+    learner, images = build_learner(tiny("er"), shapes_stream()), shapes_stream().images("train")
+    world, at_once = Listening(), 100
+    monkeypatch.setattr(frozen_networks, "the_world", lambda: world)
+    monkeypatch.setattr(frozen_networks, "SENT_AT_ONCE", at_once)
+    network = frozen_networks.Frozen(Counting())
+    network.features_of(learner.train_pixels, learner.transform, learner.machine)
+    assert sum(world.sent) == len(images) > 2 * at_once
+    assert max(world.sent) == at_once
 
 
 def test_a_folder_keeps_features_for_later_runs(tmp_path: Path, caplog: Any) -> None:
