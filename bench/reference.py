@@ -21,7 +21,7 @@ import polarbear
 from ablations import draw_like_the_authors
 from polarbear.benchmark.stream import View
 from polarbear.engine.task.learner import Learner
-from polarbear.launch.prepare import build_learner
+from polarbear.launch.assembly import build_learner
 from polarbear.methods.presets import settings_for
 from polarbear.score import metrics
 from polarbear.score.evaluate import Evaluator

@@ -31,8 +31,9 @@ from torch.utils.data import DataLoader, Dataset
 import polarbear
 from polarbear.engine.nets.networks import UncountedBatchNorm
 from polarbear.engine.trainer import Trainer
+from polarbear.launch.assembly import build_learner
 from polarbear.launch.fleet import Job, Outcome, run_fleet
-from polarbear.launch.prepare import begin, build_learner
+from polarbear.launch.prepare import begin
 from polarbear.methods.presets import settings_for
 from polarbear.score.record import EpochRecord
 from polarbear.settings.settings import Settings

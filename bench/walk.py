@@ -31,7 +31,7 @@ from polarbear.engine.contract.batch import Batch
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.plateau import Plateau
 from polarbear.engine.trainer import Trainer
-from polarbear.launch.prepare import build_learner
+from polarbear.launch.assembly import build_learner
 from polarbear.methods.icarl_norm import ICarlNorm
 from polarbear.methods.presets import settings_for
 from polarbear.score.record import EpochRecord, ScoreRecord

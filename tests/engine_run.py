@@ -31,8 +31,8 @@ from polarbear.data.shapes import shapes
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.images.transform import TRANSFORMS
 from polarbear.engine.trainer import Trainer
+from polarbear.launch.assembly import build_learner
 from polarbear.launch.checkpoint import Checkpoint, from_newest
-from polarbear.launch.prepare import build_learner
 from polarbear.launch.runner import resume, run
 from polarbear.methods.er import ER
 from polarbear.methods.finetune import Finetune

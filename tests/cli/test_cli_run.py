@@ -35,7 +35,7 @@ from polarbear.cli.shared.live import Lines, Watch
 from polarbear.cli.shared.sweep import parse_numbers
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch import runner as session
-from polarbear.launch.prepare import build_learner
+from polarbear.launch.assembly import build_learner
 from polarbear.methods import catalogue
 from polarbear.methods.catalogue import METHODS
 from polarbear.methods.lucir import LUCIR

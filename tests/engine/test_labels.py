@@ -9,7 +9,7 @@ from polarbear.benchmark.stream import View
 from polarbear.engine.task.labels import Labels
 from polarbear.engine.task.replay_memory import ReplayMemory
 from polarbear.engine.task.training_set import TaskImages, TrainingSet
-from polarbear.launch.prepare import build_learner
+from polarbear.launch.assembly import build_learner
 
 
 def first_rows(column: int, rows: np.ndarray, count: int) -> np.ndarray:

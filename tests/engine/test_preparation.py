@@ -24,7 +24,7 @@ from polarbear.engine.images.transform import (
     ResizedCrop,
 )
 from polarbear.engine.trainer import Progress, Trainer
-from polarbear.launch.prepare import build_learner
+from polarbear.launch.assembly import build_learner
 from polarbear.launch.runner import resume, run
 from polarbear.runs.folder import RunFolder
 

@@ -37,7 +37,7 @@ from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.replay_memory import ReplayMemory
 from polarbear.engine.task.training_set import TaskImages, TrainingSet
 from polarbear.engine.trainer import Progress, Trainer
-from polarbear.launch.prepare import build_learner
+from polarbear.launch.assembly import build_learner
 from polarbear.launch.runner import resume, run
 from polarbear.named.registry import find
 

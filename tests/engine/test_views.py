@@ -14,8 +14,8 @@ from polarbear.engine.contract.check_class import check_class
 from polarbear.engine.generator import generator_for
 from polarbear.engine.images.transform import TRANSFORMS, augment
 from polarbear.engine.trainer import Progress, Trainer
+from polarbear.launch.assembly import build_learner
 from polarbear.launch.check.learner import check_learner
-from polarbear.launch.prepare import build_learner
 from polarbear.launch.runner import resume, run
 from polarbear.methods.er import ER
 from polarbear.runs.folder import RunFolder

@@ -13,7 +13,7 @@ from engine_run import TinyNetwork, shapes_stream, tiny
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.images.transform import SHAPES, PadCrop, ResizedTo, for_evaluation
 from polarbear.engine.nets.wanted_images import as_wanted
-from polarbear.launch.prepare import build_learner
+from polarbear.launch.assembly import build_learner
 from polarbear.launch.runner import run
 from polarbear.launch.trained import load_model
 from polarbear.runs.folder import RunFolder

@@ -28,9 +28,11 @@ from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch import fleet
 from polarbear.launch import gpu_memory as room
+from polarbear.launch.assembly import build_learner
 from polarbear.launch.fleet import Job, run_fleet
 from polarbear.launch.gpu_memory import GpuMemory, Room
-from polarbear.launch.prepare import SharedPixels, begin, build_learner, reopen
+from polarbear.launch.inputs import SharedPixels
+from polarbear.launch.prepare import begin, reopen
 from polarbear.launch.runner import resume, run
 from polarbear.methods.er import ER
 

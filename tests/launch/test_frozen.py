@@ -20,9 +20,10 @@ from polarbear.engine.contract.method import frozen_copy
 from polarbear.engine.images.transform import for_evaluation
 from polarbear.engine.nets import frozen as frozen_networks
 from polarbear.engine.world import World
+from polarbear.launch.assembly import build_learner, untrained
 from polarbear.launch.checkpoint import from_newest
 from polarbear.launch.fleet import Job, run_fleet
-from polarbear.launch.prepare import begin, build_learner, untrained
+from polarbear.launch.prepare import begin
 from polarbear.launch.runner import resume, run
 from polarbear.launch.trained import load_model
 from polarbear.methods.er import ER

@@ -31,8 +31,9 @@ from polarbear.base.sealed import sealed
 from polarbear.benchmark.source import Source
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.trainer import DivergedError, Trainer
+from polarbear.launch.assembly import build_learner
 from polarbear.launch.checkpoint import Checkpoint, clear, save
-from polarbear.launch.prepare import begin, build_learner, reopen
+from polarbear.launch.prepare import begin, reopen
 from polarbear.launch.runner import advance, resume, run
 from polarbear.launch.stop import Stop, stop_on_signal
 from polarbear.methods.er import ER

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 import polarbear
-from polarbear.launch.prepare import _as_trained, build_learner
+from polarbear.launch.assembly import build_learner
+from polarbear.launch.prepare import _as_trained
 from polarbear.launch.workload import TaskWork, stored_images, work_of
 from polarbear.learn import run
 from polarbear.methods.presets import settings_for

@@ -11,7 +11,7 @@ import torch
 from doc_pages import ROOT, blocks
 from engine_run import interrupt_at, outcome, shapes_stream, tiny
 from polarbear.engine.nets.networks import build_backbone
-from polarbear.launch.prepare import build_learner
+from polarbear.launch.assembly import build_learner
 from polarbear.launch.runner import resume, run
 
 PAGE = "docs/how-to/your-own-and-pretrained-networks.md"

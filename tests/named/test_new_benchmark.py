@@ -23,7 +23,7 @@ from polarbear.data.kinds import Data
 from polarbear.data.npz import open_npz
 from polarbear.data.table import open_table
 from polarbear.engine.images.transform import TRANSFORMS, ImageTransform, for_evaluation
-from polarbear.launch.prepare import build_learner
+from polarbear.launch.assembly import build_learner
 from polarbear.launch.runner import resume, run
 from polarbear.methods.presets import settings_for
 from polarbear.named.card import data_card

@@ -22,9 +22,10 @@ from polarbear.engine.nets.model import Model
 from polarbear.engine.nets.networks import build_backbone, feature_width
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.trainer import Trainer
+from polarbear.launch.assembly import assemble
 from polarbear.launch.checkpoint import KEPT
-from polarbear.launch.prepare import assemble, usual_threads
 from polarbear.launch.prepare import threads as with_threads
+from polarbear.launch.prepare import usual_threads
 from polarbear.launch.workload import stored_images, work_of
 from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import make_options, resolve

@@ -17,10 +17,11 @@ from polarbear.engine.recorder import Recorder
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.engine.world import World, the_world
 from polarbear.launch import checkpoint
+from polarbear.launch.assembly import untrained
 from polarbear.launch.kept import kept_bytes
 from polarbear.launch.left_to_do import prepare_rest
 from polarbear.launch.network_files import Written
-from polarbear.launch.prepare import Prepared, begin, reopen, threads, untrained
+from polarbear.launch.prepare import Prepared, begin, reopen, threads
 from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.launch.stop import StopWish, stop_on_signal
 from polarbear.runs.cost import count_passes

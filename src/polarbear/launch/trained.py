@@ -23,8 +23,9 @@ from polarbear.engine.images.transform import ImageTransform, for_evaluation
 from polarbear.engine.nets.frozen import Frozen
 from polarbear.engine.nets.model import Model
 from polarbear.engine.task.learner import Learner
+from polarbear.launch.assembly import make_learner, preparation
 from polarbear.launch.checkpoint import Checkpoint, from_newest
-from polarbear.launch.prepare import make_learner, preparation, refuse_other_weights
+from polarbear.launch.prepare import refuse_other_weights
 from polarbear.launch.runner import refuse_other_settings
 from polarbear.launch.snapshot import restore_learnt
 from polarbear.methods.registry import make_options, resolve

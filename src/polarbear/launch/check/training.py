@@ -18,9 +18,10 @@ from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.training_set import TrainingSet
 from polarbear.engine.trainer import Trainer
 from polarbear.launch import checkpoint
+from polarbear.launch.assembly import assemble
 from polarbear.launch.check.notes import Notes
 from polarbear.launch.check.step import check_step
-from polarbear.launch.prepare import assemble, threads
+from polarbear.launch.prepare import threads
 from polarbear.launch.snapshot import restore, take_snapshot
 from polarbear.named.registry import find
 from polarbear.score.decide import RawScores
