@@ -1,16 +1,33 @@
 """What runs will cost: the paper's passes, a real rate, and bytes as runs have them."""
 
+import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import polarbear
 from polarbear.cli import main
 from polarbear.cli.shared import cost as shown
-from polarbear.launch.bill import Cost, Rate, cost_of, image_shape, measure_rate, stream_to_count
+from polarbear.data.folders import open_folders
+from polarbear.data.pack import pack
+from polarbear.data.packed import open_packed
+from polarbear.launch.bill import (
+    Cost,
+    Rate,
+    _photograph,
+    cost_of,
+    image_shape,
+    is_packed,
+    largest_task_bytes,
+    measure_rate,
+    packing_hours,
+    stream_to_count,
+)
 from polarbear.launch.checkpoint import KEPT
 from polarbear.learn import run
 
@@ -47,6 +64,33 @@ def test_imagenet_without_its_data_has_about_the_papers_images() -> None:
     for name, number in papers.items():
         assert getattr(sizes, name) == pytest.approx(number, rel=0.015)
     assert image_shape("iirc-imagenet-full", stream) == (256, 256, 3)
+
+
+def test_room_for_a_task_is_that_of_its_images() -> None:
+    stream, _ = stream_to_count("iirc-imagenet-full", 0, None)
+    # What a run at these sizes said that it keeps: task 0 with its validation images.
+    assert largest_task_bytes(stream, 256 * 256 * 3) == pytest.approx(176_456 * 196_608, rel=0.001)
+    assert not is_packed(stream)
+
+
+def test_packing_is_measured_on_a_file_like_imagenets() -> None:
+    photograph = _photograph()
+    with Image.open(io.BytesIO(photograph)) as image:
+        assert image.size == (500, 375)
+    assert 90_000 < len(photograph) < 115_000
+    assert 0 < packing_hours(1000, 256, 0.0) < 1
+
+
+def test_data_that_are_packed_need_no_packing(imagenet_root: Path, tmp_path: Path) -> None:
+    classes = sorted(path.name for path in (imagenet_root / "train").iterdir())[:2]
+    for split in ("train", "val"):
+        for name in classes:
+            shutil.copytree(imagenet_root / split / name, tmp_path / "few" / split / name)
+    hierarchy = polarbear.Hierarchy.flat(classes)
+    files = open_folders(tmp_path / "few", hierarchy, cache=False)
+    schedule = polarbear.Schedule.of([[name] for name in classes])
+    for source, packed in ((files, False), (open_packed(pack(files, tmp_path / "packed")), True)):
+        assert is_packed(polarbear.Stream.from_source(source, hierarchy, schedule)) is packed
 
 
 def test_a_teacher_looks_at_what_later_tasks_train_on() -> None:
@@ -96,10 +140,12 @@ def test_describe_prints_the_bill(
         (line,) = (line for line in text.splitlines() if line.startswith(f"{title} "))
         assert f"{cost_of(name, 'iirc-shapes', stream, 3072).passes:,}" in line
     assert "3,770 images are 11.6 MB as pixels." in text
+    assert "Packing" not in text
     assert main([*command, "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert [one["method"] for one in content["runs"]] == ["er", "joint"]
     assert content["exact"]
+    assert content["packing_hours"] is None
     assert np.isfinite(content["rate"]["trained"])
     assert "add --cost" in refused("describe", "iirc-shapes", "--methods", "er")
     assert "unknown method 'err'" in refused(*command[:-1], "err")

@@ -4,6 +4,7 @@ Passes come from the plan and are exact. Hours come from a measurement: a method
 network and batch takes steps on made-up pixels for some seconds, then looks without training.
 """
 
+import io
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +16,9 @@ from torch import Tensor
 from polarbear.benchmark.source import Source
 from polarbear.benchmark.split import SplitRule
 from polarbear.benchmark.stream import Stream
+from polarbear.data.decode import LazyImages, need_pillow, workers_or_default
+from polarbear.data.pack import shrink_all
+from polarbear.data.packed import PackedImages
 from polarbear.engine.contract.method import Method
 from polarbear.engine.machine import Machine
 from polarbear.engine.nets.heads import build_head
@@ -38,6 +42,7 @@ MOST_PER_LEAF = 500
 BATCH_ON_CPU = 16  # images a step: more are hardly faster there, and a ResNet-50 takes a minute
 SIDES = {"imagenet": 256}  # of images as they are stored, where the data are not there
 USUAL_SIDE = 32
+PACKED_QUALITY = 90  # as pack has it
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,47 @@ def image_shape(benchmark: str, stream: Stream) -> tuple[int, int, int]:
         return height, width, 3
     side = SIDES.get(find(benchmark).preparation, USUAL_SIDE)
     return side, side, 3
+
+
+def largest_task_bytes(stream: Stream, image_bytes: int) -> int:
+    """Return the bytes of the images, decoded, that a task trains on and validates with, at most.
+
+    A task's memory comes beside them.
+    """
+    return image_bytes * max(len(np.union1d(task.train.rows, task.valid.rows)) for task in stream)
+
+
+def is_packed(stream: Stream) -> bool:
+    """Whether a stream's images are there, and packed."""
+    images = stream.source and stream.source.train
+    return isinstance(images, LazyImages) and isinstance(images.files, PackedImages)
+
+
+def packing_hours(images: int, side: int, seconds: float) -> float:
+    """Return how long it takes to pack image files of ImageNet's usual size, reading them aside.
+
+    One core packs a made-up one for so many seconds; all of them are said to be as fast.
+    """
+    photograph, done, begun = _photograph(), 0, time.perf_counter()
+    while not done or time.perf_counter() - begun < seconds:
+        shrink_all(None, [photograph], side, PACKED_QUALITY)
+        done += 1
+    each = (time.perf_counter() - begun) / done
+    return images * each / workers_or_default(None) / 3600
+
+
+def _photograph() -> bytes:
+    """Return a JPEG of 500 × 375 pixels and some 100 KB, as ImageNet's are: smooth, with grain."""
+    need_pillow()
+    from PIL import Image
+
+    draw = np.random.default_rng(0)
+    patches = Image.fromarray(draw.integers(0, 256, (12, 16, 3), dtype=np.uint8))
+    smooth = np.asarray(patches.resize((500, 375), Image.Resampling.BICUBIC))
+    pixels = (smooth + draw.normal(0, 9, smooth.shape)).clip(0, 255).astype(np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "JPEG", quality=95)
+    return out.getvalue()
 
 
 def cost_of(name: str, benchmark: str, stream: Stream, image_bytes: int) -> Cost:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +44,15 @@ def show_cost(
 ) -> None:
     """Print what runs of a benchmark cost."""
     engine()
-    from polarbear.launch.bill import cost_of, image_shape, measure_rate, stream_to_count
+    from polarbear.launch.bill import (
+        cost_of,
+        image_shape,
+        is_packed,
+        largest_task_bytes,
+        measure_rate,
+        packing_hours,
+        stream_to_count,
+    )
 
     stream, exact = stream_to_count(benchmark.id, order, _data(benchmark, order, root))
     shape = image_shape(benchmark.id, stream)
@@ -54,16 +63,22 @@ def show_cost(
         error_console().print(f"measuring about {SECONDS:.0f} seconds of steps …")
     rate = measure_rate(benchmark.id, shape, SECONDS)
     images = len(stream.train_leaf) + len(stream.test_leaf)
+    task, packing = largest_task_bytes(stream, image), None
+    if image > PACKED and not is_packed(stream):
+        with suppress(DataError):  # without Pillow nothing is packed, and the bill is one anyway
+            packing = packing_hours(images, shape[0], SECONDS / 10)
     if json:
         runs = [asdict(cost) | {"hours": cost.hours(rate)} for cost in costs]
         about = {"benchmark": benchmark.id, "order": order, "exact": exact}
-        pixels = {"images": images, "image_bytes": image}
-        print_json({**about, **pixels, "rate": asdict(rate), "runs": runs})
+        pixels = {"images": images, "image_bytes": image, "largest_task_bytes": task}
+        print_json(
+            {**about, **pixels, "packing_hours": packing, "rate": asdict(rate), "runs": runs}
+        )
         return
     screen = console()
     screen.print(f"{benchmark.id}, order {order}: one run of each method, preset paper\n")
     print_table(screen, _table(costs, rate, exact))
-    for line in _lines(benchmark, rate, images, image, exact=exact):
+    for line in (*_lines(rate, exact=exact), *_room(images, image, task, packing), NOTES):
         screen.print(f"\n{line}", soft_wrap=True)
 
 
@@ -118,9 +133,7 @@ def _size(number: float) -> str:
     return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:.1f} MB"
 
 
-def _lines(
-    benchmark: Benchmark, rate: "Rate", images: int, image: int, *, exact: bool
-) -> Iterator[str]:
+def _lines(rate: "Rate", *, exact: bool) -> Iterator[str]:
     where = f"{rate.device}, {rate.precision}, {rate.network}, batches of {rate.batch_size}"
     peak = "" if rate.peak is None else f"; {_size(rate.peak)} of GPU memory"
     yield (
@@ -133,6 +146,20 @@ def _lines(
             "The data are not here: every class is taken to have the mean number of images. With "
             "them (--root DIR), passes are exact."
         )
-    packed = f", packed about {_size(images * PACKED)}" * (image > PACKED)
-    yield f"{count(images)} images are {_size(images * image)} as pixels{packed}."
-    yield NOTES
+
+
+def _room(images: int, image: int, task: int, packing: float | None) -> Iterator[str]:
+    """Say what room images take on the disk and, decoded, in memory, and how long packing takes."""
+    if image <= PACKED:
+        yield f"{count(images)} images are {_size(images * image)} as pixels."
+        return
+    yield (
+        f"{count(images)} images are {_size(images * image)} as pixels, packed about "
+        f"{_size(images * PACKED)}. Those of a task are decoded once and kept on the GPU or in the "
+        f"host's memory where there is twice the room: {_size(task)} at most, memory's aside."
+    )
+    if packing is not None:
+        yield (
+            f"Packing them takes about {_time(packing)} here, without reading the files: a made-up "
+            "one, packed again and again by one core, and all cores as fast."
+        )
