@@ -2,9 +2,12 @@
 
 import itertools
 import logging
+import operator
 import random
+from array import array
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,7 +28,7 @@ from engine_run import (
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import frozen_copy
-from polarbear.engine.steps.attributes import Attributes
+from polarbear.engine.steps.attributes import Attributes, Walk
 from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.engine.steps.capturing import Before, Capture, Places
 from polarbear.engine.task.learner import Learner
@@ -245,6 +248,16 @@ class Slotted:
         self.count = 0
 
 
+class Counts:
+    """An object that counts, of which a method keeps no more than what counts."""
+
+    calls = 0
+
+    def count(self) -> int:
+        self.calls += 1
+        return self.calls
+
+
 class KeepsER(ER):
     """A method that keeps things of many kinds, of which a step changes the one in ``where``."""
 
@@ -266,6 +279,10 @@ class KeepsER(ER):
         self.pair = (float("nan"), [self.slotted])
         self.layer = nn.ReLU()
         self.layer.calls = 0
+        self.integers = array("i", [0])
+        self.tensor = torch.zeros(())
+        self.bound = Counts().count
+        self.given = partial(operator.iadd, [0])
 
     def loss(self, batch: Batch) -> Tensor:
         drawn = {
@@ -280,13 +297,18 @@ class KeepsER(ER):
             "self.slotted.count": lambda: setattr(self.slotted, "count", self.slotted.count + 1),
             "self.pair": lambda: setattr(self, "pair", (0.0, [])),
             "self.layer.calls": lambda: setattr(self.layer, "calls", self.layer.calls + 1),
+            "self.integers": lambda: self.integers.append(1),
+            "self.tensor": lambda: setattr(self.tensor, "data", self.tensor + 1),
+            "self.bound.__self__.calls": self.bound,
+            "self.given.args[0]": lambda: len(self.given([1])),
             "KeepsER.shared": lambda: self.shared.append(1),
             "KeepsER.total": lambda: setattr(KeepsER, "total", KeepsER.total + 1),
             "self.new": lambda: setattr(self, "new", 1),
         }[self.where]()
         kept = (self.deep(), *self.past, len(self.names), self.array[0], self.slotted.count)
         more = (self.layer.calls, len(self.shared), self.total, self.pair[0] == 0)
-        return super().loss(batch) * (1 + 0.1 * float(sum(kept) + sum(more)) + float(drawn or 0))
+        factor = 1 + 0.1 * float(sum(kept) + sum(more) + self.integers[-1]) + float(drawn or 0)
+        return super().loss(batch) * (factor + self.tensor)
 
     def deep(self) -> int:
         return self.table["inner"][1]["deep"]
@@ -295,7 +317,8 @@ class KeepsER(ER):
 WHERE = [
     *("self.table['inner'][1]", "self.past", "self.names", "self.array", "self.numpy"),
     *("self.torch", "self.plain", "self.slotted.count", "self.pair", "self.layer.calls"),
-    *("KeepsER.shared", "KeepsER.total", "self.new"),
+    *("KeepsER.shared", "KeepsER.total", "self.new", "self.integers", "self.tensor"),
+    *("self.bound.__self__.calls", "self.given.args[0]"),
 ]
 
 
@@ -457,6 +480,12 @@ def test_whatever_a_step_changes_in_python_is_named_and_trained_as_it_says(
         f"a step changes {where}, which" in text for text in caplog.messages if "captured" in text
     ]
     assert told == ([True] if where else [])
+
+
+def test_what_a_context_looks_up_is_not_gone_through() -> None:
+    learner, walk = object.__new__(Learner), Walk(set())
+    walk.look("self.look_up", partial(learner.class_images, 0))
+    assert id(learner) not in walk.seen  # else a run's images would be copied at every capture
 
 
 def test_what_changes_between_epochs_ends_captured_steps(

@@ -2,8 +2,9 @@
 
 A replayed step runs no line of Python: a count that goes on, a mean that is replaced or a list that
 grows would stand still, and something else would be trained. Seen is what hangs on the method, its
-class and its networks: plain values, containers, arrays, tensors, generators of random numbers and
-the attributes of objects. Not seen are globals of a module and what a closure holds.
+class and its networks: plain values, containers, arrays, tensors, generators of random numbers, the
+attributes of objects, also of those whose bound methods are kept, and what a partial is given. Not
+seen are globals of a module and what a function holds: its closure, defaults and attributes.
 """
 
 import io
@@ -13,6 +14,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, MutableSet
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from operator import is_
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -32,8 +34,9 @@ PYTORCHS = frozenset(vars(nn.Module()))
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 #: What says what to do, or takes what is told: no loss comes from it.
 LEFT_ALONE = (
-    *(type, ModuleType, FunctionType, BuiltinFunctionType, MethodType),
+    *(type, ModuleType, FunctionType, BuiltinFunctionType),
     *(logging.Logger, logging.Handler, io.IOBase, threading.Thread),
+    Learner,  # behind what a context looks up, such as images
 )
 GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 CONTAINERS = (MutableMapping, MutableSequence, MutableSet, tuple, frozenset)
@@ -106,6 +109,11 @@ class Walk:
             )
         elif isinstance(value, CONTAINERS):
             self._look_at_container(name, value)
+        elif isinstance(value, MethodType):
+            self.look(f"{name}.__self__", value.__self__)
+        elif isinstance(value, partial):
+            for part in ("func", "args", "keywords"):
+                self.look(f"{name}.{part}", getattr(value, part))
         else:
             self._look_at_object(name, value)
 
@@ -237,21 +245,26 @@ def _parts(container: Any) -> dict[Any, Any]:
 
 
 def _fill(container: Any, parts: Mapping[Any, Any]) -> None:
-    container.clear()
     if isinstance(container, MutableMapping):
+        container.clear()
         container.update(parts)
     elif isinstance(container, MutableSet):
+        container.clear()
         for part in parts:
             container.add(part)
     else:
+        while container:
+            container.pop()  # not every sequence can be cleared: an array.array cannot
         container.extend(parts.values())
 
 
 def _tensor(name: str, tensor: Tensor) -> Kept:
     copy = tensor.detach().clone()
 
-    def version() -> int:
-        return 0 if tensor.is_inference() else tensor._version
+    def version() -> tuple[int, int]:
+        # `tensor.data = …` puts it elsewhere, and is no new version.
+        place = tensor.data_ptr() if tensor.layout == torch.strided else 0
+        return place, 0 if tensor.is_inference() else tensor._version
 
     first = version()
 
