@@ -7,6 +7,7 @@ import random
 from array import array
 from collections import deque
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import frozen_copy
 from polarbear.engine.steps.attributes import Attributes, Walk
 from polarbear.engine.steps.captured import CapturedSteps
-from polarbear.engine.steps.capturing import Before, Capture, Places
+from polarbear.engine.steps.capturing import Before, Capture, Places, copy_all
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch.runner import resume, run
@@ -500,6 +501,22 @@ def test_what_changes_between_epochs_ends_captured_steps(
     assert fast == [pytest.approx(line) for line in slow]
 
 
+@pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
+def test_tensors_of_all_kinds_and_shapes_are_copied_to_the_bit(device: str) -> None:
+    channels_last = torch.randn(3, 4, 5, 6).to(memory_format=torch.channels_last)
+    values = torch.tensor([-0.0, float("nan"), float("inf"), 1e-45])
+    whole = torch.tensor(7), torch.arange(5), torch.tensor([True, False])
+    empty = torch.empty(0, 3)
+    of = [t.to(device) for t in (channels_last, values, *whole, empty, values.bfloat16())]
+    to = [torch.empty_like(tensor) for tensor in of]
+    copy_all(to, of)
+    for here, new in zip(to, of, strict=True):
+        assert here.stride() == new.stride()
+        assert here.cpu().contiguous().view(-1).view(torch.uint8).tolist() == (
+            new.cpu().contiguous().view(-1).view(torch.uint8).tolist()
+        )
+
+
 def _moved(learner: Learner) -> None:
     weight = learner.model.head.weight
     weight.data = weight.data.clone()
@@ -531,11 +548,27 @@ def _another_teacher(learner: Learner) -> None:
 )
 def test_weights_that_are_elsewhere_are_noticed(change: Callable[[Learner], None]) -> None:
     learner = trainer_for(tiny("er", network="small"))[0].learner
-    places = Places(learner)
+    learner.method.teacher = frozen_copy(learner.model)
+    places = [Places(learner), Places(learner, frozen_too=True)]
     with torch.no_grad():
         learner.model.head.weight += 1
-    assert not places.have_moved()
+    assert [one.have_moved() for one in places] == [False, False]
     change(learner)
+    assert [one.have_moved() for one in places] == [True, True]
+
+
+def test_a_frozen_network_is_looked_into_before_a_capture_and_known_by_its_first_weight() -> None:
+    learner = trainer_for(tiny("er", network="small"))[0].learner
+    teacher = learner.method.teacher = frozen_copy(learner.model)
+    places, thorough = Places(learner), Places(learner, frozen_too=True)
+    teacher.head.weight.data = teacher.head.weight.data.clone()
+    assert (places.have_moved(), thorough.have_moved()) == (False, True)
+    learner.method.teacher = deepcopy(teacher)
+    assert places.have_moved()
+    learner.method.teacher = teacher
+    assert not places.have_moved()
+    for weight in teacher.parameters():
+        weight.data = weight.data.clone()
     assert places.have_moved()
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
-from operator import is_
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,8 @@ class Before:
     buffers: list[tuple[nn.Module, dict[str, Tensor | None]]]
     logged: dict[str, Tensor]
     attributes: Attributes
+    places: "Places"
+    slots: list[int]
 
     @classmethod
     @torch.no_grad()
@@ -39,17 +40,20 @@ class Before:
         Copies that know what they were copied from would keep the places where gradients are
         summed, and with them this stream: a capture on another one would not be allowed there.
         """
-        tensors = _tensors(learner, optimiser)
+        slots = _slots(learner, optimiser)
+        tensors = _weights(learner) + slots
         modules = [part for module in _modules(learner) for part in module.modules()]
         buffers = [(module, dict(module._buffers)) for module in modules]
         logged = {name: total.clone() for name, total in learner.method.logged.items()}
-        copies, attributes = [t.clone() for t in tensors], Attributes.of(learner)
-        return cls(learner, optimiser, tensors, copies, buffers, logged, attributes)
+        copies = [torch.empty_like(tensor) for tensor in tensors]
+        copy_all(copies, tensors)
+        looked_at = (Attributes.of(learner), Places(learner, frozen_too=True), _addresses(slots))
+        return cls(learner, optimiser, tensors, copies, buffers, logged, *looked_at)
 
     def are_in_place(self) -> bool:
         """Whether every tensor is still where it was, and none has come: a replay sees no other."""
-        now = [tensor.data_ptr() for tensor in _tensors(self.learner, self.optimiser)]
-        return now == [tensor.data_ptr() for tensor in self.tensors]
+        slots = _addresses(_slots(self.learner, self.optimiser))
+        return not self.places.have_moved() and slots == self.slots
 
     @torch.no_grad()
     def put_back(self) -> None:
@@ -58,8 +62,7 @@ class Before:
         for module, buffers in self.buffers:
             module._buffers.clear()
             module._buffers.update(buffers)
-        for tensor, copy in zip(self.tensors, self.copies, strict=True):
-            tensor.copy_(copy)
+        copy_all(self.tensors, self.copies)
         for name, total in self.learner.method.logged.items():
             total.copy_(self.logged.get(name, torch.zeros_like(total)))
         self.attributes.put_back()
@@ -138,43 +141,59 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
         graph.capture_end()
 
 
-def _tensors(learner: Learner, optimiser: torch.optim.Optimizer) -> list[Tensor]:
-    weights = [t for m in _modules(learner) for t in (*m.parameters(), *m.buffers())]
-    slots = [] if learner.reservoir is None else learner.reservoir.tensors()
-    return weights + state_tensors(optimiser) + slots
+def copy_all(to: list[Tensor], of: list[Tensor]) -> None:
+    """Copy tensors, those of one kind in a few kernels: Kin has 4,500."""
+    kinds: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    for here, new in zip(to, of, strict=True):
+        alike = kinds.setdefault(here.dtype, ([], []))
+        alike[0].append(here)
+        alike[1].append(new)
+    for alike in kinds.values():
+        torch._foreach_copy_(*alike)
+
+
+def _weights(learner: Learner) -> list[Tensor]:
+    return [t for m in _modules(learner) for t in (*m.parameters(), *m.buffers())]
+
+
+def _slots(learner: Learner, optimiser: torch.optim.Optimizer) -> list[Tensor]:
+    """Return what steps change beside weights and buffers."""
+    reservoir = [] if learner.reservoir is None else learner.reservoir.tensors()
+    return state_tensors(optimiser) + reservoir
+
+
+def _addresses(tensors: list[Tensor]) -> list[int]:
+    return [tensor.data_ptr() for tensor in tensors]
 
 
 class Places:
     """Where weights and buffers are: all that a replay knows of them.
 
     Looked at before every epoch, while the device waits, and so without a walk through the
-    networks: their parts are noted once. Frozen ones are known by themselves and by their first
-    weight, which moves where all do: Kin's 22 would take longer than three of its steps.
+    networks: their parts are noted once. Frozen ones are then known by themselves and by their
+    first weight, which moves where all do: Kin's 22 would take longer than one of its steps.
     """
 
-    def __init__(self, learner: Learner) -> None:
-        """Note where everything is now."""
-        self.learner, roots = learner, (learner.model, learner.method)
-        learning = [part for root in roots for part in root.modules()]
+    def __init__(self, learner: Learner, *, frozen_too: bool = False) -> None:
+        """Note where everything is now, of frozen networks all of it if asked."""
+        self.learner = learner
+        roots = _modules(learner) if frozen_too else [learner.model, learner.method]
+        parts = [part for root in roots for part in root.modules()]
         self.held: list[dict[str, Any]] = [
-            held for part in learning for held in (part._modules, part._parameters, part._buffers)
+            held for part in parts for held in (part._modules, part._parameters, part._buffers)
         ]
         self.frozen = [module for module in _modules(learner) if module not in roots]
-        weights = [t for held in self.held for t in held.values() if isinstance(t, Tensor)]
-        self.weights = weights + [t for m in self.frozen for t in islice(m.parameters(), 1)]
-        self.things, self.addresses = self._things(), self._addresses()
+        self.first = self._now()
 
     def have_moved(self) -> bool:
         """Whether anything is elsewhere, or something has come or gone."""
-        now = self._things()
-        same = len(now) == len(self.things) and all(map(is_, now, self.things))
-        return not same or self._addresses() != self.addresses
+        return self._now() != self.first
 
-    def _things(self) -> list[object]:
-        return [*chain.from_iterable(map(dict.values, self.held)), *_modules(self.learner)]
-
-    def _addresses(self) -> list[int]:
-        return [weight.data_ptr() for weight in self.weights]
+    def _now(self) -> list[object]:
+        held = chain.from_iterable(map(dict.values, self.held))
+        firsts = (weight for network in self.frozen for weight in islice(network.parameters(), 1))
+        things = chain(_modules(self.learner), held, firsts)
+        return [t.data_ptr() if isinstance(t, Tensor) else t for t in things]
 
 
 def _modules(learner: Learner) -> list[nn.Module]:
