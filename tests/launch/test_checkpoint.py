@@ -14,7 +14,7 @@ from torch import Tensor
 from engine_run import newest_checkpoint
 from polarbear.base.sealed import sealed
 from polarbear.launch.checkpoint import Checkpoint, clear, numbers, save
-from polarbear.launch.network_files import Written
+from polarbear.launch.network_files import Written, fingerprints
 from polarbear.runs.guards import RunError
 
 
@@ -357,3 +357,12 @@ def test_a_save_that_fails_at_any_file_leaves_the_earlier_checkpoint(
     keep(tmp_path, 2, first=7)
     assert kept(tmp_path) == (2, {"first": 7})
     assert len(network_files(tmp_path)) == 2
+
+
+def test_a_networks_mark_is_of_its_content_and_its_order_whatever_stands_beside_it() -> None:
+    one, other = {"w": torch.randn(41)}, {"w": torch.randn(9).bfloat16()}
+    turned = {"w": one["w"].flip(0)}
+    marks = fingerprints([one, other, turned, one, other])
+    assert (marks[0], marks[1]) == (marks[3], marks[4])
+    assert len(set(marks)) == 3
+    assert [fingerprints([state])[0] for state in (one, other, turned)] == marks[:3]

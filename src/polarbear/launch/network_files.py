@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import safetensors.torch
@@ -89,18 +90,22 @@ def fingerprints(states: list[State]) -> list[int]:
     >>> first == same, first == flipped
     (True, False)
     """
-    found = [_mixed(state) for state in states]
+    factors = lru_cache(maxsize=1)(_factors)  # most networks of a run are of one size
+    contents = map(_words, states)
+    found = [(_scrambled(c) * factors(len(c), c.device)).sum() for c in contents]
     marks: list[int] = torch.stack([one.to(found[0].device) for one in found]).tolist()
     return marks
 
 
-def _mixed(state: State) -> Tensor:
-    """Return the sum of all words of 8 bytes, each scrambled and times a number of its place."""
-    parts = [tensor.detach().reshape(-1).view(torch.uint8) for tensor in state.values()]
-    content = torch.cat(parts)
-    words = torch.nn.functional.pad(content, (0, -len(content) % 8)).view(torch.int64)
-    places = _scrambled(torch.arange(1, len(words) + 1, device=words.device)) | 1
-    return (_scrambled(words) * places).sum()
+def _words(state: State) -> Tensor:
+    """Return all bytes of a network as words of 8."""
+    content = torch.cat([tensor.reshape(-1).view(torch.uint8) for tensor in state.values()])
+    return torch.nn.functional.pad(content, (0, -len(content) % 8)).view(torch.int64)
+
+
+def _factors(places: int, device: torch.device) -> Tensor:
+    """Return an odd number for each place, so that words that change places change their sum."""
+    return _scrambled(torch.arange(1, places + 1, device=device)) | 1
 
 
 def _scrambled(words: Tensor) -> Tensor:
