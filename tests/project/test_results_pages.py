@@ -97,6 +97,36 @@ def test_the_table_of_unlimited_memory_is_that_of_the_files() -> None:
     assert len(rows) == 3
 
 
+def test_what_the_best_class_and_its_parent_would_add_is_in_the_files() -> None:
+    parts = [ablation(folder.name) for folder in (RESULTS / "../ablations/iirc-cifar").iterdir()]
+    few = [some for some in parts if some[0]["settings"]["memory_per_class"] is not None]
+    added = [
+        mean(run["r_by_rule"]["top1-parent"][21] - run["r"][21] for run in some)
+        for some in few
+        if some[0].get("r_by_rule", {}).get("top1-parent", [None])[-1] is not None
+    ]
+    page, (infinite,) = PAGES["docs/methods/kin.md"], ablation("kin-infinite")
+    assert len(added) == 8
+    assert f"is up to {max(added):.3f} better than Kin's own rule" in page
+    other = infinite["r_by_rule"]["top1-parent"][21]
+    assert f"would give `kin-infinite` {other:.3f}." in page
+
+
+def test_every_ablation_has_a_command_that_repeats_it() -> None:
+    found = set()
+    for command in re.findall(
+        r"bench/run\.py (.* --variants bench/kin\.json.*)", PAGES["docs/methods/kin.md"]
+    ):
+        (benchmark,) = re.findall(r"--benchmark (\S+)", command) or ["iirc-cifar"]
+        for name, first, last in re.findall(r"(\S+):(\d)(?:-(\d))?", command):
+            orders = range(int(first), int(last or first) + 1)
+            found |= {f"{benchmark}/{name}/order-{order}.json" for order in orders}
+    folder = ROOT / "results" / "ablations"
+    assert {file.relative_to(folder).as_posix() for file in folder.glob("*/*/*.json")} == found
+    names = {Path(one).parts[1] for one in found}
+    assert names == json.loads((ROOT / "bench/kin.json").read_text(encoding="utf-8")).keys()
+
+
 def test_what_the_relative_threshold_adds_is_paired_by_order() -> None:
     pairs = list(zip(runs("kin"), runs("../ablations/iirc-cifar/kin-bare"), strict=True))
     last = [new["r"][21] - old["r"][21] for new, old in pairs]
