@@ -1,8 +1,8 @@
 """ImageNet's speed: decoding, steady epochs, whole tasks, and two tasks at real sizes.
 
-Pictures are made up, with the sizes in pixels and in bytes that ImageNet's have at a short side of
-256; a few hundred of them stand for all, read from a packed file. Ratios are to the bare network,
-compiled, on one batch that stays on the device.
+Pictures are made up, with about the sizes in pixels and in bytes that ImageNet's have at a short
+side of 256; a few hundred of them stand for all, read from a packed file. Ratios are to the bare
+network, compiled, on one batch that stays on the device.
 
     python bench/imagenet.py                              # all parts: eight minutes of an H200
     python bench/imagenet.py --parts decode reference     # some
@@ -70,7 +70,10 @@ WITH_TEACHER = 3 / 4  # a forward pass more: the arithmetic of a third more of a
 
 
 def picture(seed: int, short: int = 256) -> bytes:
-    """Return a JPEG of some 26 KB at quality 90: smooth, with a photograph's fine grain."""
+    """Return a JPEG of some 23 KB at quality 90: smooth, with a photograph's fine grain.
+
+    ImageNet's have 26 KB there, and as many pixels.
+    """
     from PIL import Image
 
     draw = np.random.default_rng(seed)
