@@ -2,17 +2,19 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from engine_run import TinyNetwork, interrupt_at, outcome, shapes_stream, tiny
 from polarbear import RunError, RunFolder, learn
+from polarbear.engine.contract.method import Method
 from polarbear.launch.fleet import Job, run_fleet
 from polarbear.launch.left_to_do import prepare_rest, standing
 from polarbear.launch.prepare import begin
-from polarbear.launch.runner import run, train
+from polarbear.launch.runner import resume, run, train
+from polarbear.methods.er import ER
 from polarbear.runs.guards import InUseError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -27,6 +29,21 @@ def begins_first() -> TinyNetwork:
     """Return a network that takes so long to make that another process has begun its run."""
     BEFORE.pop("begin", lambda: None)()
     return TinyNetwork()
+
+
+@dataclass(frozen=True)
+class TwoThresholds(Method.Options):
+    first_threshold: float = 0.55
+    threshold: float = 0.5
+
+
+@dataclass(frozen=True)
+class OneThreshold(Method.Options):
+    threshold: float = 0.8
+
+
+class Thresholded(ER):
+    Options = TwoThresholds
 
 
 def written(folder: Path) -> dict[str, int]:
@@ -102,6 +119,23 @@ def test_whoever_goes_on_chooses_how_fast(tmp_path: Path) -> None:
     assert RunFolder(folder).manifest() == before
     with pytest.raises(RunError, match=r"of other settings \(precision\)"):
         standing(replace(other, precision="bf16"), folder)
+
+
+def test_a_run_with_options_that_its_method_has_no_more_is_refused_by_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, stream = tmp_path / "run", shapes_stream()
+    asked = replace(ASKED, method="test_left_to_do:Thresholded", options={"first_threshold": 0.5})
+    with pytest.raises(KeyboardInterrupt):
+        run(asked, folder, stream=stream, on_step=interrupt_at(20), save_every=0.0)
+    monkeypatch.setattr(Thresholded, "Options", OneThreshold)
+    told = r"run was run with other options than its method has now \(.*'first_threshold'.*\): take"
+    with pytest.raises(RunError, match=told):
+        resume(folder, stream=stream)
+    with pytest.raises(RunError, match=told):
+        learn.load_model(folder)
+    with pytest.raises(RunError, match=r"of other settings \(options\)"):
+        standing(replace(asked, options={}), folder)
 
 
 def test_what_began_and_learnt_nothing_is_begun_anew(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from engine_run import (
     tiny,
     trainer_for,
 )
+from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import TaskContext
 from polarbear.launch.runner import run
 from polarbear.methods.births import own_probabilities
@@ -178,6 +179,14 @@ def test_a_parent_needs_a_part_of_what_its_own_images_get() -> None:
     none = torch.tensor([-1, -1])
     assert learner.find_parents(context, none).tolist() == [0, -1]
     assert learner.find_parents(context, torch.tensor([1, -1])).tolist() == [-1, -1]
+
+
+def test_a_run_of_an_earlier_kin_is_refused() -> None:
+    def forget(learner: Kin) -> None:  # as in a checkpoint from before it was kept
+        learner.sure = learner.sure[:0]
+
+    with pytest.raises(PolarbearError, match="begun by an earlier Kin"):
+        at_task(Kin, between=forget)
 
 
 def test_frequent_classes_are_raised_in_the_loss_alone() -> None:

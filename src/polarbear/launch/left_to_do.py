@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from polarbear.base.errors import PolarbearError
 from polarbear.base.files import plain
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.world import the_world
@@ -67,7 +68,10 @@ def _differing(there: RunFolder, settings: Settings) -> list[str]:
     found, wanted = Settings.from_dict(there.manifest()["settings"]), as_written(settings)
     if found.method != wanted.method:  # which has other options
         return ["method"]
-    values = _in_full(found)
+    try:
+        values = _in_full(found)
+    except PolarbearError:  # the method has other options by now
+        return ["options"]
     asked = _in_full(wanted.as_fast_as(found))  # whoever goes on may have another machine
     return [name for name, value in asked.items() if values[name] != value]
 

@@ -22,7 +22,7 @@ from polarbear.engine.task.learner import Learner
 from polarbear.engine.world import World, the_world
 from polarbear.launch.assembly import build_learner
 from polarbear.launch.inputs import SharedPixels
-from polarbear.methods.registry import resolve
+from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import find, lasting_name, load, partial_name
 from polarbear.runs.environment import environment
 from polarbear.runs.folder import RunFolder
@@ -139,6 +139,7 @@ def reopen(
     opened = RunFolder(Path(folder))
     manifest = the_world().told(opened.manifest)
     settings = first = Settings.from_dict(manifest["settings"])
+    refuse_other_options(opened, first)
     if asked is not None:
         settings = replace(first.as_fast_as(asked), accumulate=asked.accumulate)
         if asked.compile == "auto":  # as it began, and did before there was a choice
@@ -167,6 +168,17 @@ def reopen(
         if found != (then := before.get(what)):
             log.warning("began with %s %s, goes on with %s: scores may differ", what, then, found)
     return Prepared(opened, stream, learner, began.threads)
+
+
+def refuse_other_options(folder: RunFolder, settings: Settings) -> None:
+    """Refuse a run whose method has other options by now: it is not the method that was run."""
+    try:
+        make_options(resolve(settings.method), settings.options)
+    except PolarbearError as error:
+        raise RunError(
+            f"{folder.path} was run with other options than its method has now ({error}): take the "
+            "version of the method that ran it, or begin a new run. Reports still read this one"
+        ) from error
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from polarbear.engine.nets.model import Model
 from polarbear.engine.task.learner import Learner
 from polarbear.launch.assembly import make_learner, preparation
 from polarbear.launch.checkpoint import Checkpoint, from_newest
-from polarbear.launch.prepare import refuse_other_weights
+from polarbear.launch.prepare import refuse_other_options, refuse_other_weights
 from polarbear.launch.runner import refuse_other_settings
 from polarbear.launch.snapshot import restore_learnt
 from polarbear.methods.registry import make_options, resolve
@@ -159,6 +159,7 @@ def load_model(run: str | Path | Result, *, device: str = "auto") -> TrainedMode
             f"{folder.path} was recorded by a loop of one's own, which keeps its network itself"
         )
     settings = replace(Settings.from_dict(manifest["settings"]), device=device, compile=False)
+    refuse_other_options(folder, settings)
     found = _at_end_of_task(folder)
     size, prepared = _images(folder, manifest, settings)
     tasks = [tuple(task) for task in manifest["classes"]]
