@@ -31,7 +31,13 @@ from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import frozen_copy
 from polarbear.engine.steps.attributes import Attributes, Walk
 from polarbear.engine.steps.captured import CapturedSteps
-from polarbear.engine.steps.capturing import Before, Capture, Places, copy_all
+from polarbear.engine.steps.capturing import (
+    Before,
+    Capture,
+    Places,
+    copy_all,
+    make_room,
+)
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.trainer import Progress, Trainer
 from polarbear.launch.runner import resume, run
@@ -645,6 +651,21 @@ def test_a_capture_that_fails_leaves_the_weights_as_they_were(
     assert "cannot be captured" in caplog.text
     assert "operation not permitted" in caplog.text
     assert "previous error" not in caplog.text
+
+
+@pytest.mark.parametrize(("free", "emptied"), [(40, 0), (39, 1)])
+def test_memory_kept_for_later_is_given_back_where_a_capture_may_need_it(
+    monkeypatch: pytest.MonkeyPatch, free: int, emptied: int
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 60)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 20)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 100))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("emptied"))
+    make_room(torch.device("cpu"))
+    assert not calls
+    make_room(torch.device("cuda"))
+    assert len(calls) == emptied
 
 
 def test_no_copy_binds_gradients_to_the_stream_before_a_capture(

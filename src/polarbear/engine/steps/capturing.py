@@ -92,6 +92,7 @@ class Capture:
                 drop_gradients(self.before.learner.method)
         finally:
             outer.wait_stream(self.stream)
+        make_room(self.step.device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self.stream), capturing(graph, self.pool):
             found = work()
@@ -126,12 +127,24 @@ class Capture:
             )
 
 
+def make_room(device: torch.device) -> None:
+    """Give back the memory that PyTorch keeps for later, where the device has less beside it.
+
+    A graph has memory of its own, about as much as the steps before its capture took and left; no
+    capture can take theirs, nor give it back once it has begun. To do so waits for all runs.
+    """
+    if device.type == "cuda":
+        left = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        if torch.cuda.mem_get_info(device)[0] < left:
+            torch.cuda.empty_cache()
+
+
 @contextmanager
 def capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     """Capture what the current stream is given, while other runs of a fleet go on.
 
     ``torch.cuda.graph`` would wait for the whole device and empty the cache before it begins: all
-    runs would stand still, three times per task of each.
+    runs would stand still, three times per task of each. :func:`make_room` does so where it must.
     """
     # Only this thread's work counts, whatever other threads do meanwhile.
     graph.capture_begin(pool, capture_error_mode="thread_local")
