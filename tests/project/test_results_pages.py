@@ -193,6 +193,16 @@ def early(folder: str) -> float:
     return mean(score for run in runs(folder)[8:] for score in run["r_valid"][:4])
 
 
+def test_decide_is_asked_about_one_benchmark_at_a_time() -> None:
+    said = [
+        folder for page in PAGES.values() for folder in re.findall(r"decide (results\S*)`", page)
+    ]
+    for folder in said:
+        files = [json.loads(file.read_text("utf-8")) for file in (ROOT / folder).rglob("*.json")]
+        assert len({run["benchmark"] for run in files}) == 1, folder
+    assert said
+
+
 def test_the_table_of_kins_decisions_is_that_of_the_files() -> None:
     names = ("no parents", "no balance", "no distillation", "no holes", "linear head")
     for name in (*names, "true parents (oracle)", "Kin as it is, relative threshold"):
