@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_run import interrupt_at
 from polarbear.base.errors import PolarbearError
 from polarbear.cli import main
 from polarbear.cli.commands import runs as command
@@ -19,6 +20,7 @@ from polarbear.cli.commands.run import plan
 from polarbear.cli.shared import on_slurm
 from polarbear.cli.shared.on_slurm import Array
 from polarbear.cli.shared.training import How, Wanted
+from polarbear.launch.runner import run
 from polarbear.runs.job import give_to, last_job, log_of
 from polarbear.runs.waiting import let_wait, waiting_in
 
@@ -112,6 +114,23 @@ def test_what_arrived_without_an_answer_is_not_submitted_twice(program, capsys) 
     captured = capsys.readouterr()
     assert "all/one is in SLURM's job 7_0: left to it" in captured.err
     assert "Nothing is left to submit" in captured.out
+
+
+@pytest.mark.parametrize("words", [("--images", "streamed"), ("--accumulate", "2")])
+def test_a_job_that_would_not_hear_how_fast_a_run_is_to_go_on_is_refused(
+    words, program, refused, capsys
+) -> None:
+    asked = plan(["er", *TINIEST])[0].settings
+    with pytest.raises(KeyboardInterrupt):
+        run(asked, Path("run"), on_step=interrupt_at(3), save_every=0.0)
+    program("sbatch", "echo 7")
+    again = ("run", "er", *TINIEST, "--on", "slurm", "--out", "run")
+    name = words[0].removeprefix("--")
+    assert f"run began with other settings ({name}), and a job resumes it" in refused(
+        *again, *words
+    )
+    assert main(list(again)) == 0
+    assert "SLURM's job 7 has 1 run" in capsys.readouterr().out
 
 
 def test_jobs_that_are_submitted_at_the_same_time_have_names_of_their_own(

@@ -23,8 +23,10 @@ from polarbear.cli.shared.console import console, error_console
 from polarbear.cli.shared.elsewhere import Elsewhere
 from polarbear.cli.shared.exit_code import ElsewhereError
 from polarbear.cli.shared.training import How, Wanted
+from polarbear.runs.folder import RunFolder
 from polarbear.runs.job import give_to, last_job, take_from_job
 from polarbear.runs.waiting import let_wait, waiting_in
+from polarbear.settings.settings import Settings, deciding
 
 WARNING_SECONDS = 120  # before a time limit: enough for a step and a checkpoint
 
@@ -174,6 +176,8 @@ def submit(wanted: Sequence[Wanted], asked: Elsewhere, how: How, beside: Path) -
     if not left:
         console().print("Nothing is left to submit.")
         return
+    for one in left:
+        _refuse_another_way(one)
     array = _array(left, asked, how, beside)
     text = array.text()  # where a word is refused, nothing is written
     array.script.parent.mkdir(parents=True)
@@ -245,6 +249,23 @@ def _refuse_others(wanted: Wanted, number: str) -> None:
         raise PolarbearError(
             f"{wanted.folder} waits in SLURM's job {number} with other settings "
             f"({', '.join(others)}): `scancel {number}` first, or choose another folder (--out DIR)"
+        )
+
+
+def _refuse_another_way(wanted: Wanted) -> None:
+    """Refuse to go on faster, or in other parts, than a run began: its job resumes it as it is."""
+    run = RunFolder(wanted.folder)
+    if not (run.path / "manifest.json").exists():
+        return
+    began, asked = Settings.from_dict(run.manifest()["settings"]), wanted.settings
+    names = sorted(deciding("speed") | {"accumulate"})
+    if asked.compile == "auto":
+        names.remove("compile")
+    others = [name for name in names if getattr(began, name) != getattr(asked, name)]
+    if others:
+        raise PolarbearError(
+            f"{run.path} began with other settings ({', '.join(others)}), and a job resumes it as "
+            "it began: ask for the same, or go on without --on slurm"
         )
 
 
