@@ -271,6 +271,9 @@ def test_the_truth_about_the_seen_classes_is_the_hierarchys() -> None:
     assert truth.parents.tolist() == [2, -1, 3, -1, 3]
     # Of a class above that has not come yet, nothing is known: the next one up is.
     assert Truth.of(BEARS, ("animal", "polar")).parents.tolist() == [-1, 0]
+    for array in (truth.levels, truth.parents):  # a rule that wrote there would mislead the next
+        with pytest.raises(ValueError, match="read-only"):
+            array += 1
 
 
 def own_rules(**rules: object) -> types.ModuleType:

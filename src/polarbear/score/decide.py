@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polarbear.base.arrays import Bools, Floats, Ints
+from polarbear.base.arrays import Bools, Floats, Ints, frozen
 from polarbear.base.dotted import find_dotted
 from polarbear.base.errors import PolarbearError, PredictionError, unknown_name
 from polarbear.benchmark.hierarchy import Hierarchy
@@ -59,7 +59,7 @@ class Truth:
         above = hierarchy.closure[np.ix_(numbers, numbers)] & ~np.eye(len(numbers), dtype=bool)
         nearest = np.where(above, hierarchy.depth[numbers], -1).argmax(axis=1)
         parents = np.where(above.any(axis=1), nearest, -1).astype(np.intp)
-        return cls(levels, parents)
+        return cls(frozen(levels), frozen(parents))  # many batches, and epochs, are told the same
 
 
 @dataclass(frozen=True, eq=False)
