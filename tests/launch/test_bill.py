@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from polarbear.launch.bill import (
     Cost,
     Rate,
     _photograph,
+    are_files,
     cost_of,
     image_shape,
     is_packed,
@@ -70,6 +72,7 @@ def test_room_for_a_task_is_that_of_its_images() -> None:
     stream, _ = stream_to_count("iirc-imagenet-full", 0, None)
     # What a run at these sizes said that it keeps: task 0 with its validation images.
     assert largest_task_bytes(stream, 256 * 256 * 3) == pytest.approx(176_456 * 196_608, rel=0.001)
+    assert are_files(stream)
     assert not is_packed(stream)
 
 
@@ -81,7 +84,9 @@ def test_packing_is_measured_on_a_file_like_imagenets() -> None:
     assert 0 < packing_hours(1000, 256, 0.0) < 1
 
 
-def test_data_that_are_packed_need_no_packing(imagenet_root: Path, tmp_path: Path) -> None:
+def test_data_that_are_packed_or_arrays_need_no_packing(
+    imagenet_root: Path, tmp_path: Path
+) -> None:
     classes = sorted(path.name for path in (imagenet_root / "train").iterdir())[:2]
     for split in ("train", "val"):
         for name in classes:
@@ -89,8 +94,15 @@ def test_data_that_are_packed_need_no_packing(imagenet_root: Path, tmp_path: Pat
     hierarchy = polarbear.Hierarchy.flat(classes)
     files = open_folders(tmp_path / "few", hierarchy, cache=False)
     schedule = polarbear.Schedule.of([[name] for name in classes])
-    for source, packed in ((files, False), (open_packed(pack(files, tmp_path / "packed")), True)):
-        assert is_packed(polarbear.Stream.from_source(source, hierarchy, schedule)) is packed
+    packed = open_packed(pack(files, tmp_path / "packed"))
+    arrays = replace(packed, train=packed.train[:], test=packed.test[:])
+    for source, of_files, done in (
+        (files, True, False),
+        (packed, True, True),
+        (arrays, False, False),
+    ):
+        stream = polarbear.Stream.from_source(source, hierarchy, schedule)
+        assert (are_files(stream), is_packed(stream)) == (of_files, done)
 
 
 def test_a_teacher_looks_at_what_later_tasks_train_on() -> None:

@@ -105,7 +105,7 @@ def _files_of(source: Source, split: str) -> EncodedImages:
     if not isinstance(images, LazyImages):
         raise DataError(
             f"only image files can be packed; the {split} images of {source.origin} are a "
-            f"{type(images).__name__}: open them with open_folders or open_imagenet"
+            f"{type(images).__name__}, which needs no packing: it is read without being decoded"
         )
     return images.files
 

@@ -116,6 +116,11 @@ def largest_task_bytes(stream: Stream, image_bytes: int) -> int:
     return image_bytes * max(len(np.union1d(task.train.rows, task.valid.rows)) for task in stream)
 
 
+def are_files(stream: Stream) -> bool:
+    """Whether a stream's images are decoded from files; data that are not there are taken to be."""
+    return stream.source is None or isinstance(stream.source.train, LazyImages)
+
+
 def is_packed(stream: Stream) -> bool:
     """Whether a stream's images are there, and packed."""
     images = stream.source and stream.source.train

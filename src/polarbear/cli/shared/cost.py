@@ -45,6 +45,7 @@ def show_cost(
     """Print what runs of a benchmark cost."""
     engine()
     from polarbear.launch.bill import (
+        are_files,
         cost_of,
         image_shape,
         is_packed,
@@ -64,7 +65,8 @@ def show_cost(
     rate = measure_rate(benchmark.id, shape, SECONDS)
     images = len(stream.train_leaf) + len(stream.test_leaf)
     task, packing = largest_task_bytes(stream, image), None
-    if image > PACKED and not is_packed(stream):
+    files = image > PACKED and are_files(stream)  # smaller ones, and arrays, are kept whole
+    if files and not is_packed(stream):
         with suppress(DataError):  # without Pillow nothing is packed, and the bill is one anyway
             packing = packing_hours(images, shape[0], SECONDS / 10)
     if json:
@@ -78,7 +80,8 @@ def show_cost(
     screen = console()
     screen.print(f"{benchmark.id}, order {order}: one run of each method, preset paper\n")
     print_table(screen, _table(costs, rate, exact))
-    for line in (*_lines(rate, exact=exact), *_room(images, image, task, packing), NOTES):
+    room = _room(images, image, task, packing, files=files)
+    for line in (*_lines(rate, exact=exact), *room, NOTES):
         screen.print(f"\n{line}", soft_wrap=True)
 
 
@@ -148,9 +151,11 @@ def _lines(rate: "Rate", *, exact: bool) -> Iterator[str]:
         )
 
 
-def _room(images: int, image: int, task: int, packing: float | None) -> Iterator[str]:
+def _room(
+    images: int, image: int, task: int, packing: float | None, *, files: bool
+) -> Iterator[str]:
     """Say what room images take on the disk and, decoded, in memory, and how long packing takes."""
-    if image <= PACKED:
+    if not files:
         yield f"{count(images)} images are {_size(images * image)} as pixels."
         return
     yield (
