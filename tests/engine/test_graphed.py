@@ -653,9 +653,10 @@ def test_a_capture_that_fails_leaves_the_weights_as_they_were(
     assert "previous error" not in caplog.text
 
 
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
 @pytest.mark.parametrize(("free", "emptied"), [(40, 0), (30, 0), (29, 1)])
 def test_memory_kept_for_later_is_given_back_where_a_capture_may_need_it(
-    monkeypatch: pytest.MonkeyPatch, free: int, emptied: int
+    monkeypatch: pytest.MonkeyPatch, free: int, emptied: int, device: str
 ) -> None:
     def segment(device: int, pool: tuple[int, int], total: int, allocated: int) -> dict[str, Any]:
         sizes = {"total_size": total, "allocated_size": allocated}
@@ -664,13 +665,14 @@ def test_memory_kept_for_later_is_given_back_where_a_capture_may_need_it(
     calls: list[str] = []
     ours = [segment(1, (0, 0), 25, 10), segment(1, (0, 0), 15, 0)]
     others = [segment(0, (0, 0), 90, 0), segment(1, (0, 3), 20, 10)]  # another GPU's, a graph's
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 60)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 20)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 100))
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: ours + others)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("emptied"))
     make_room(torch.device("cpu"))
-    make_room(torch.device("cuda:1"))
+    make_room(torch.device(device))
     assert len(calls) == emptied
 
 

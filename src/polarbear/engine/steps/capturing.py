@@ -144,8 +144,9 @@ def make_room(device: torch.device) -> None:
 
 def _unused_by_steps(device: torch.device) -> int:
     """Count the bytes that PyTorch keeps for steps that are not captured."""
+    number = torch.cuda.current_device() if device.index is None else device.index
     segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
-    ours = [s for s in segments if (s["device"], s["segment_pool_id"]) == (device.index, (0, 0))]
+    ours = [s for s in segments if (s["device"], s["segment_pool_id"]) == (number, (0, 0))]
     return sum(segment["total_size"] - segment["allocated_size"] for segment in ours)
 
 
