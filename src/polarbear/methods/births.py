@@ -6,6 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.nets.heads import CosineHead
 from polarbear.engine.nets.model import Model
@@ -47,6 +48,16 @@ def own_probabilities(network: Model, batches: Iterable[Batch]) -> Tensor:
         sums += (looked_at(network, batch.images).softmax(dim=1) * batch.targets).sum(dim=0)
         counts += batch.targets.sum(dim=0)
     return torch.where(counts > 0, sums / counts, 1.0)
+
+
+def sure_of_old(sure: Tensor, old: int) -> Tensor:
+    """Return how sure networks of birth are of the old classes, none so unsure as to divide by."""
+    if len(sure) < old:
+        raise PolarbearError(
+            "this run was begun by an earlier Kin, which did not keep how sure networks are of "
+            "their own classes: begin a new one"
+        )
+    return sure[:old].clamp(min=1e-3)
 
 
 @torch.no_grad()

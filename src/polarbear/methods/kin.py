@@ -6,12 +6,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, frozen_copy
 from polarbear.engine.nets.heads import CosineHead
 from polarbear.engine.nets.model import Model
-from polarbear.methods.births import births, mean_probabilities, own_probabilities
+from polarbear.methods.births import births, mean_probabilities, own_probabilities, sure_of_old
 from polarbear.methods.kin_options import KinOptions
 from polarbear.methods.kin_scores import kin_scores
 from polarbear.methods.softmax import soft_cross_entropy, softmax_with_holes
@@ -82,12 +81,7 @@ class Kin(Method):
 
     def find_parents(self, context: TaskContext, parents: Tensor) -> Tensor:
         """Return each new class's parent, −1 for none: (new,). A class with a parent is none."""
-        if len(self.sure) < context.old:
-            raise PolarbearError(
-                "this run was begun by an earlier Kin, which did not keep how sure networks are of "
-                "their own classes: begin a new one"
-            )
-        sure = self.sure[: context.old].clamp(min=1e-3)
+        sure = sure_of_old(self.sure, context.old)
         with context.autocast():
             part, best = torch.where(parents < 0, self.asked(context) / sure, 0.0).max(dim=1)
         return torch.where(part >= self.options.threshold, best, -1)
