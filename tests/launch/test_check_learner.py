@@ -102,6 +102,50 @@ def test_the_constructor_must_store_what_it_gets() -> None:
     assert "self.model is not what the constructor was given" in problems(Copies)
 
 
+def test_what_the_engine_would_pass_over_is_refused_on_an_object_as_on_a_class() -> None:
+    class OnTheClass(ER):
+        predict = ER.scores
+
+    class WhenMade(ER):
+        def __init__(self, model: Model, options: object = None) -> None:
+            super().__init__(model, options)
+            self.predict = self.scores
+
+    class InATask(ER):
+        def begin_task(self, context: TaskContext) -> None:
+            self.forward = self.model.forward
+
+    words = "the engine never calls predict: define scores(self, images), and decide(self, scores)"
+    assert words in problems(OnTheClass)
+    assert f"WhenMade cannot be run: {words}" in problems(WhenMade)
+    assert f"InATask cannot be run: {words.replace('predict', 'forward')}" in problems(InATask)
+
+
+@pytest.mark.parametrize(("name", "value"), [("head", "cosine"), ("joint", True), ("decide", len)])
+def test_what_the_class_is_asked_for_is_refused_on_an_object(name: str, value: object) -> None:
+    class Late(ER):
+        def __init__(self, model: Model, options: object = None) -> None:
+            super().__init__(model, options)
+            setattr(self, name, value)
+
+    message = f"Late cannot be run: the engine asks the class for {name}: define it there"
+    assert message in problems(Late)
+
+
+def test_parts_that_a_method_uses_itself_may_have_any_name() -> None:
+    class Mine(ER):
+        def __init__(self, model: Model, options: object = None) -> None:
+            super().__init__(model, options)
+            self.criterion = torch.nn.BCEWithLogitsLoss()
+            self.validate = False
+
+        def loss(self, batch: Batch) -> Tensor:
+            loss: Tensor = self.criterion(self.model(batch.images), batch.targets)
+            return loss
+
+    assert check_learner(Mine) == ()
+
+
 def test_options_are_passed_on() -> None:
     @dataclass(frozen=True)
     class Options(Method.Options):

@@ -8,11 +8,8 @@ from typing import Any, get_args
 
 from polarbear.base.errors import unknown_name
 from polarbear.base.findings import Finding, error, listed, warning
-from polarbear.engine.contract.elsewhere import ELSEWHERE
+from polarbear.engine.contract.elsewhere import ELSEWHERE, OF_THE_CLASS, never_called
 from polarbear.engine.contract.method import Method
-
-#: Words that are asked of the class, before there is an object of it.
-OF_THE_CLASS = ("summary", "head", "joint")
 
 
 def check_class(method: Any) -> Iterator[Finding]:
@@ -88,9 +85,9 @@ def _check_words(method: type[Method]) -> Iterator[Finding]:
 def _check_elsewhere(method: type[Method]) -> Iterator[Finding]:
     """Refuse what would never be called: whoever wrote it believes that it is."""
     own = {name for base in method.__mro__ if base not in Method.__mro__ for name in vars(base)}
-    for name, remedy in ELSEWHERE.items():
+    for name in ELSEWHERE:
         if name in own:
-            yield error(f"the engine never calls {name}: {remedy}")
+            yield error(never_called(name))
 
 
 def _check_names(method: type[Method]) -> Iterator[Finding]:

@@ -1,9 +1,18 @@
-"""What methods for other libraries define, and this engine would never call."""
+"""What this engine would pass over in silence: names of other libraries, and what comes late."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
-#: Names, and what to do here instead.
+from torch import nn
+
+#: Words that are asked of a method's class, before there is an object of it.
+OF_THE_CLASS = ("summary", "title", "head", "joint", "oracle")
+
+#: Functions that are looked for in the class, too.
+_RULES = ("decide", "measure", "validation_scores", "inferred_parents", "store")
+
+#: Names of other libraries, and what to do here instead.
 _REMEDIES = (
     (
         "forward predict predict_step predict_proba decision_function classify inference",
@@ -55,3 +64,22 @@ _REMEDIES = (
 ELSEWHERE: Mapping[str, str] = MappingProxyType(
     {name: remedy for names, remedy in _REMEDIES for name in names.split()}
 )
+
+
+def never_called(name: str) -> str:
+    """Return what is said of a name of other libraries."""
+    return f"the engine never calls {name}: {ELSEWHERE[name]}"
+
+
+def passed_over(name: str, value: Any) -> str | None:
+    """Return why the engine would pass over what a method sets on its object, None if it does not.
+
+    A module is a part of the method, which its own lines call, such as a criterion.
+    """
+    if isinstance(value, nn.Module):
+        return None
+    if name in ELSEWHERE and callable(value):
+        return never_called(name)
+    if name in OF_THE_CLASS or (name in _RULES and callable(value)):
+        return f"the engine asks the class for {name}: define it there, instead of self.{name} = …"
+    return None

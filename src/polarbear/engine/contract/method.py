@@ -11,6 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import Batch, TaskContext
+from polarbear.engine.contract.elsewhere import passed_over
 from polarbear.engine.contract.phase import Phase
 from polarbear.engine.nets.model import Model
 from polarbear.engine.world import the_world
@@ -95,7 +96,12 @@ class Method(nn.Module):
         self.context: TaskContext
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; weights of the model and the teacher do not count as the method's."""
+        """Set an attribute; weights of the model and the teacher do not count as the method's.
+
+        What would never be looked at is refused: whoever sets it believes that it is.
+        """
+        if why := passed_over(name, value):
+            raise PolarbearError(f"{type(self).__name__} cannot be run: {why}")
         if name in ("model", "teacher"):
             object.__setattr__(self, name, value)
         else:
