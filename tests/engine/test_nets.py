@@ -153,6 +153,14 @@ def test_one_weight_among_all_that_is_no_number_is_found(
     assert not weights_are_finite(norm)
 
 
+@pytest.mark.parametrize(
+    "network", [nn.Identity(), nn.ParameterList([torch.empty(0)]), nn.BatchNorm2d(0)]
+)
+def test_where_there_is_no_weight_none_is_infinite(network: nn.Module) -> None:
+    assert weights_are_finite(network).item() is True
+    assert weights_are_finite(network, nn.Linear(2, 3)).item() is True
+
+
 def test_small_can_learn() -> None:
     torch.manual_seed(0)
     images, labels = torch.randn(64, 3, 16, 16), torch.arange(64) % 4

@@ -117,6 +117,8 @@ def weights_are_finite(*modules: nn.Module) -> Tensor:
         if name.endswith(("running_mean", "running_var")):
             weights.append(buffer)
     real = [w for w in weights if w.numel() and (w.is_floating_point() or w.is_complex())]
+    if not real:
+        return torch.ones((), dtype=torch.bool, device=weights[0].device if weights else None)
     # The greatest of each is NaN if one is. A GPU finds them in a few kernels; to ask every weight
     # by itself would be 800 after each epoch of a ResNet-32, as many as a step has.
     return torch.stack(torch._foreach_norm(real, math.inf)).isfinite().all()
