@@ -188,7 +188,7 @@ def _compare_with_paper(benchmarks: Sequence[Runs], *, json: bool) -> None:
             "give two folders, and they are compared with each other"
         )
     if json:
-        print_json(found if len(benchmarks) > 1 else found[benchmarks[0].benchmark])
+        print_json(found)
         return
     screen = console()
     for runs in benchmarks:
