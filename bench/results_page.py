@@ -21,6 +21,7 @@ from polarbear.report.read.words import spans
 PAGE = DOCS / "results.md"
 BEGIN = "<!-- made by bench/results_page.py -->"
 NO_METHODS = ("ablations",)
+COSTS = ("minutes per run", "of a device", "runs", "hardware")
 
 
 def tables(results: Path = RESULTS) -> str:
@@ -37,12 +38,11 @@ def section(folder: Path) -> str:
     paper = paper_results(runs.benchmark)
     last = runs.tasks - 1
     if not paper:
-        heads = ["method", "orders", f"ours, R_{last}", "ours, all tasks", "minutes per run"]
-        heads += ["runs", "hardware"]
+        heads = ["method", "orders", f"ours, R_{last}", "ours, all tasks", *COSTS]
         return f"## {runs.benchmark}\n\n{table(heads, map(alone, runs.groups))}"
     scores = ["method", "orders", f"ours, R_{last}", "paper", "difference", "tasks apart"]
     scores += ["ours, all tasks", "paper"]
-    told = ["method", "verdict", "minutes per run", "runs", "hardware"]
+    told = ["method", "verdict", *COSTS]
     lines = [(group, paper.get(group.method)) for group in runs.groups]
     return "\n\n".join(
         [
@@ -99,10 +99,10 @@ def verdict(group: Group, paper: Published | None) -> str:
 
 
 def cost(group: Group) -> list[str]:
-    """Return the minutes of a run, how many there are, and on what."""
-    seconds = group.cost("seconds")
-    minutes = DASH if np.isnan(seconds) else f"{seconds / 60:.1f}"
-    return [minutes, str(group.count), hardware(group)]
+    """Return the minutes of a run, of how many of a device, how many there are, and on what."""
+    seconds = (group.cost("seconds"), group.cost("device_seconds"))
+    minutes = [DASH if np.isnan(one) else f"{one / 60:.1f}" for one in seconds]
+    return [*minutes, str(group.count), hardware(group)]
 
 
 def hardware(group: Group) -> str:

@@ -30,6 +30,7 @@ from polarbear.launch.fleet import Job, Outcome, run_fleet
 from polarbear.launch.left_to_do import prepare_rest
 from polarbear.methods.presets import settings_for
 from polarbear.named.registry import load
+from polarbear.runs.cost import Cost
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result_file import result_path, summarise
 from polarbear.settings.settings import Settings
@@ -88,7 +89,9 @@ def report_run(name: str, outcome: Outcome, args: argparse.Namespace, pool: Exec
     if not outcome.finished:
         print(name, f"unfinished {outcome.error!r}", flush=True)
         return
-    print(name, f"{folder.seconds():.0f} s", folder.table().r.round(3), flush=True)
+    cost = Cost.of(folder)
+    took = f"{cost.seconds:.0f} s, {cost.device_seconds or cost.seconds:.0f} s of the device"
+    print(name, took, folder.table().r.round(3), flush=True)
     if args.results:
         pool.submit(write_summary, folder.path, args)
 

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -113,12 +114,16 @@ class Fleet:
     def let_in(self, stop: StopWish) -> None:
         """Begin waiting runs as far as there is room."""
         while self._has_place() and not stop.is_set() and (job := self._next()) is not None:
-            joined = _join(job, self.shared, stop, self.save_every)
+            joined = _join(job, self.shared, stop, self.save_every, self.share_of)
             if isinstance(joined, Member):
                 self.members.append(joined)
                 self.rooms[joined.device].enter(joined, joined.device)
             else:
                 self._end(job.name, joined)
+
+    def share_of(self, device: torch.device) -> float:
+        """Return how much of a device each of its runs has."""
+        return 1 / max(1, sum(member.device == device for member in self.members))
 
     def _has_place(self) -> bool:
         # Which GPU a waiting run is for is not known before it is made ready.
@@ -152,7 +157,13 @@ class Fleet:
         self.on_end(name, outcome)
 
 
-def _join(job: Job, shared: SharedPixels, stop: StopWish, save_every: float) -> Member | Outcome:
+def _join(
+    job: Job,
+    shared: SharedPixels,
+    stop: StopWish,
+    save_every: float,
+    share_of: Callable[[torch.device], float],
+) -> Member | Outcome:
     """Make a run ready; returns it, or how it ended before it could begin."""
     try:
         prepared = job.prepare(shared)
@@ -167,7 +178,8 @@ def _join(job: Job, shared: SharedPixels, stop: StopWish, save_every: float) -> 
     if device.type == "cuda":
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(device))
-    going = advance(prepared, stop, save_every=save_every, **(job.more or {}))
+    share = partial(share_of, device)
+    going = advance(prepared, stop, save_every=save_every, share=share, **(job.more or {}))
     return Member(job.name, going, device, stream, prepared.threads)
 
 

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from polarbear.base.arrays import Bools
@@ -18,6 +18,7 @@ from polarbear.engine.trainer import Progress, Trainer
 from polarbear.engine.world import World, the_world
 from polarbear.launch import checkpoint
 from polarbear.launch.assembly import untrained
+from polarbear.launch.clock import Clock, Share, Taken, all_of_it
 from polarbear.launch.kept import kept_bytes
 from polarbear.launch.left_to_do import prepare_rest
 from polarbear.launch.network_files import Written
@@ -145,17 +146,18 @@ def advance(
     recorders: tuple[Recorder, ...] = (),
     on_step: OnStep | None = None,
     save_every: float = 60.0,
+    share: Share = all_of_it,
 ) -> Generator[Progress, None, bool]:
     """Go on with a run, yielding wherever it may be left for a while; returns whether it ended."""
     if not prepared.learner.world.is_first:  # the first one writes and speaks
-        return (yield from _advance(prepared, stop, (), None, save_every))
+        return (yield from _advance(prepared, stop, (), None, save_every, share))
     with prepared.folder.held():
         there = Settings.from_dict(prepared.folder.manifest()["settings"])
         mine = replace(prepared.learner.settings.as_fast_as(there), accumulate=there.accumulate)
         if plain(there.to_dict()) != plain(mine.to_dict()):
             raise RunError(f"{prepared.folder.path} was taken over by another run meanwhile")
         with enough_memory(smaller(prepared.folder.path)):
-            return (yield from _advance(prepared, stop, recorders, on_step, save_every))
+            return (yield from _advance(prepared, stop, recorders, on_step, save_every, share))
 
 
 def _advance(
@@ -164,14 +166,16 @@ def _advance(
     recorders: tuple[Recorder, ...],
     on_step: OnStep | None,
     save_every: float,
+    share: Share,
 ) -> Generator[Progress, None, bool]:
     folder, world = prepared.folder, prepared.learner.world
-    trainer, number, before = _restored(prepared, recorders)
+    trainer, number, taken = _restored(prepared, recorders)
     learner = trainer.learner
-    began = time.monotonic() - before
+    clock = Clock(taken, share, world.size)
     saved, task = time.monotonic(), trainer.progress.task
     told, written = None, Written()
     for progress in trainer.steps():
+        clock.tick()
         # While a GPU is at work a run may pause in the same place many times.
         if on_step and progress is not told:
             on_step(trainer, progress)
@@ -181,7 +185,7 @@ def _advance(
             number += 1
             world.collect(learner.method.logged)
             if world.is_first:
-                _save(folder, number, trainer, time.monotonic() - began, written)
+                _save(folder, number, trainer, clock.tick(), written)
             saved, task = time.monotonic(), progress.task
         if stopping:
             log.warning(
@@ -195,19 +199,19 @@ def _advance(
         yield progress
         learner.machine.allow_tf32()
     if world.is_first:
-        seconds = time.monotonic() - began
         kept = kept_bytes(learner, prepared.stream, trainer.tasks - 1)
         passes = count_passes(folder)
-        folder.finish({"tasks": trainer.tasks, "seconds": seconds, "passes": passes, "kept": kept})
+        took = asdict(clock.tick())
+        folder.finish({"tasks": trainer.tasks, **took, "passes": passes, "kept": kept})
     world.meet()  # none goes before the run is finished
     return True
 
 
 def _save(
-    folder: RunFolder, number: int, trainer: Trainer, seconds: float, written: Written
+    folder: RunFolder, number: int, trainer: Trainer, so_far: Taken, written: Written
 ) -> None:
     taken = take_snapshot(trainer)
-    own = {"lines": folder.sizes(), "seconds": seconds, "settings": _settings_checksum(folder)}
+    own = {"lines": folder.sizes(), "settings": _settings_checksum(folder), **asdict(so_far)}
     try:
         checkpoint.save(
             folder.path / "checkpoint",
@@ -222,8 +226,8 @@ def _save(
         ) from error
 
 
-def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trainer, int, float]:
-    """Return a trainer at the newest checkpoint, its number and the seconds the run had taken.
+def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trainer, int, Taken]:
+    """Return a trainer at the newest checkpoint, its number and what the run had taken.
 
     One that cannot be restored is passed over. Without any the run begins at task 0.
     """
@@ -239,7 +243,7 @@ def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trai
             restore(trainer, found)
             for total in () if world.is_first else learner.method.logged.values():
                 total[0] = 0  # the first has the sums of all
-            lines, seconds = dict(found.facts["lines"]), float(found.facts["seconds"])
+            lines, taken = dict(found.facts["lines"]), Taken.from_facts(found.facts)
         except Exception as error:
             if ran_out(error):
                 raise
@@ -251,9 +255,9 @@ def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trai
         else:
             if world.is_first:
                 folder.cut_back(lines)
-            return trainer, number, seconds
+            return trainer, number, taken
     if not world.is_first:
-        return Trainer(prepared.stream, learner, recorders), 0, 0.0
+        return Trainer(prepared.stream, learner, recorders), 0, Taken()
     if failed is not None and folder.is_sealed:  # not damaged: to begin again would be a loss
         raise RunError(
             f"the checkpoints of {folder.path} are whole, but cannot be restored "
@@ -264,7 +268,7 @@ def _restored(prepared: Prepared, recorders: tuple[Recorder, ...]) -> tuple[Trai
         log.warning("no checkpoint of %s is whole: it begins again, at task 0", folder.path)
         checkpoint.clear(place)
     folder.cut_back({"epochs": 0, "scores": 0})
-    return Trainer(prepared.stream, learner, recorders), 0, 0.0
+    return Trainer(prepared.stream, learner, recorders), 0, Taken()
 
 
 def _checkpoints(

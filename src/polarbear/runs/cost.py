@@ -15,11 +15,13 @@ class Cost:
 
     A pass is one image in one step. Kept is what must last from one task to the next beside the
     network itself: stored images with what is stored with them, frozen networks, tensors.
+    ``device_seconds`` are a run's part of the seconds where others shared its device.
     """
 
     passes: int | None = None
     seconds: float | None = None
     kept: int | None = None
+    device_seconds: float | None = None
 
     @classmethod
     def of(cls, folder: RunFolder) -> "Cost":
@@ -28,16 +30,16 @@ class Cost:
         # A run that wrote no epochs may be of a loop of one's own, which trains unseen.
         passes = facts["passes"] if "passes" in facts else count_passes(folder) or None
         kept = sum(facts["kept"].values()) if "kept" in facts else None
-        return cls(passes, folder.seconds(), kept)
+        return cls(passes, folder.seconds(), kept, facts.get("device_seconds"))
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Cost":
         """Return what a summary says of it; older ones have the seconds alone."""
         found = content.get("cost") or {}
-        named = {"passes": found.get("passes"), "kept": found.get("kept")}
-        given = {**named, "seconds": content.get("seconds")}
+        given = {name: found.get(name) for name in ("passes", "kept", "device_seconds")}
+        given["seconds"] = content.get("seconds")
         for name, value in given.items():
-            if not fits(value, float | None if name == "seconds" else int | None):
+            if not fits(value, float | None if name.endswith("seconds") else int | None):
                 raise DataError(f"its {name} are {value!r:.40}")
         return cls(**given)
 
