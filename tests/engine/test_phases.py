@@ -16,9 +16,11 @@ from engine_run import (
     outcome,
     row_stream,
     rows_of,
+    same,
     shapes_stream,
     tiny,
     trainer_for,
+    weights,
 )
 from polarbear.base.errors import PolarbearError
 from polarbear.engine.contract.batch import Batch, TaskContext
@@ -159,6 +161,23 @@ class Reservoir(AddsReference):
         return (Phase("balanced", 1, 0.05), Phase("task", 1, 0.05, on="task"))
 
 
+class SelfTaught(ER):
+    """ER with a phase that holds features where they were when it began."""
+
+    def phases(self) -> tuple[Phase, ...]:
+        if self.context.task == 0:
+            return ()
+        return (Phase("held", 2, 0.3, loss=self.held, begin=self.look_back),)
+
+    def look_back(self) -> None:
+        self.teacher = frozen_copy(self.model)
+
+    def held(self, batch: Batch) -> Tensor:
+        before = self.teacher.features(batch.images)
+        drift = (self.model.features(batch.images) - before).square().mean()
+        return bce(self.model(batch.images), batch.targets) + drift
+
+
 class OnMemory(ER):
     """ER with a phase on a memory that the first task does not have."""
 
@@ -166,7 +185,7 @@ class OnMemory(ER):
         return (Phase("again", 1, 0.1, on="memory"),)
 
 
-LATER = ("KeepsBest", "Remembers", "Averaged", "Reservoir")
+LATER = ("KeepsBest", "Remembers", "Averaged", "Reservoir", "SelfTaught")
 
 
 @pytest.mark.parametrize("method", ["Refit", "Witnessed", "Later", *LATER])
@@ -198,7 +217,7 @@ def test_captured_steps_are_the_eager_ones(
             {"loss": line["loss"], "valid": line["valid"], **line.get("own", {})}
             for line in RunFolder(folder).lines("epochs")
         ]
-    phases = {"Refit": 7, "KeepsBest": 9, "Remembers": 5, "Reservoir": 9}
+    phases = {"Refit": 7, "KeepsBest": 9, "Remembers": 5, "Reservoir": 9, "SelfTaught": 5}
     assert len(captured) == phases.get(method, 3)
     assert lines[True] == [pytest.approx(line, rel=1e-4) for line in lines[False]]
 
@@ -244,6 +263,26 @@ def test_a_phase_trains_its_own_weights_on_its_own_images() -> None:
         ("correct", 0.01),
     ]
     assert all(p.requires_grad for p in trainer.learner.model.parameters())
+
+
+def test_a_phase_begins_once_with_the_weights_that_the_one_before_left() -> None:
+    trainer, _ = trainer_for(tiny("test_phases:SelfTaught", tasks=2), shapes_stream())
+    method, left, begun = trainer.learner.method, {}, []
+    inner = method.look_back
+
+    def look_back() -> None:
+        inner()
+        begun.append((trainer.progress.task, trainer.progress.phase, trainer.progress.step))
+
+    method.look_back = look_back
+    for progress in trainer.steps():
+        if progress.begun and progress.phase == 0:
+            left = {name: tensor.clone() for name, tensor in trainer.best.items()}
+        if progress.begun and progress.phase == 1:
+            assert same(weights(method.teacher), left)
+            assert not same(weights(trainer.learner.model), left)
+    assert begun == [(1, 1, 0)]
+    assert method.teacher is None
 
 
 class PartHeldOut(Refit):

@@ -38,6 +38,8 @@ def test_the_methods_are_there():
         "lucir",
         "replay",
         "icarl-nme",
+        "eeil",
+        "il2m",
         "wa",
         "bic",
         "lwf",

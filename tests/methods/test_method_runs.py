@@ -18,9 +18,9 @@ from polarbear.benchmark.schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-every_method = pytest.mark.parametrize(
-    "method", ["ewc", "si", "mas", "gem", "gdumb", "hcv", "mtkd"]
-)
+RUN_HERE = ("ewc", "si", "mas", "gem", "gdumb", "hcv", "mtkd")
+
+every_method = pytest.mark.parametrize("method", RUN_HERE)
 
 
 @every_method
@@ -39,7 +39,7 @@ def test_captured_steps_are_the_eager_ones(
     assert fast == pytest.approx(slow, rel=1e-3)
 
 
-@every_method
+@pytest.mark.parametrize("method", [*RUN_HERE, "eeil", "il2m"])
 def test_a_task_without_images_passes(method: str) -> None:
     # With one image a leaf, a superclass's share is none.
     stream = replace(

@@ -40,7 +40,8 @@ TABLE["lucir"] = TABLE["icarl-norm"]
 TABLE["kin"] = TABLE["icarl-norm"] | {"inclusive": False}
 TABLE["icarl-nme"] = TABLE["icarl-cnn"]
 TABLE["replay"] = {"replay": "mixed", "keep": "last", "selection": "herding"}
-TABLE["wa"] = TABLE["bic"] = TABLE["replay"] | {"wants_teacher": True}
+TABLE["il2m"] = TABLE["replay"]
+TABLE["wa"] = TABLE["bic"] = TABLE["eeil"] = TABLE["replay"] | {"wants_teacher": True}
 TABLE["lwf"] = {"keep": "last", "wants_teacher": True}
 TABLE["er-ace"] = {"replay": "reference", "keep": "last", "selection": "reservoir"}
 TABLE["derpp"] = TABLE["er-ace"]

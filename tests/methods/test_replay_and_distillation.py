@@ -15,9 +15,11 @@ from engine_run import (
     assert_stops_leave_no_trace,
     finish,
     losses_with_and_without_graphs,
+    same,
     shapes_stream,
     tiny,
     trainer_for,
+    weights,
 )
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import Method
@@ -26,14 +28,24 @@ from polarbear.launch.check.learner import check_learner
 from polarbear.launch.runner import run
 from polarbear.methods.registry import resolve
 from polarbear.methods.softmax import cross_entropy, log_odds
-from tiny_learner import at_task, batch_for, class_images, random_images, scores_of, slow_bce
+from tiny_learner import (
+    at_task,
+    batch_for,
+    class_images,
+    context_for,
+    model_for,
+    random_images,
+    scores_of,
+    slow_bce,
+    step,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 # Each with the number of captures of a run of three tasks: a phase of its own is one more.
-CAPTURES = {"replay": 3, "icarl-nme": 3, "wa": 3, "bic": 5, "lwf": 3, "ss-il": 3}
+CAPTURES = {"replay": 3, "icarl-nme": 3, "eeil": 5, "il2m": 3, "wa": 3, "bic": 5, "lwf": 3, "ss-il": 3}
 CAPTURES |= {"er-ace": 3, "derpp": 3}
-OPTIONS = {"bic": {"bias_epochs": 2}, "derpp": {"beside": 8}, "ss-il": {"beside": 8}}
+OPTIONS = {"bic": {"bias_epochs": 2}, "eeil": {"balanced_epochs": 2}, "derpp": {"beside": 8}, "ss-il": {"beside": 8}}
 
 every_method = pytest.mark.parametrize("name", CAPTURES)
 
@@ -137,6 +149,174 @@ def test_replay_is_cross_entropy_over_all_seen_classes() -> None:
     batch = batch_for(learner)
     expected = slow_cross_entropy(scores_of(learner, batch.images), batch.targets)
     assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-5)
+
+
+# --- EEIL -------------------------------------------------------------------------------------
+
+
+def test_eeil_distils_every_earlier_task_by_itself() -> None:
+    method = resolve("eeil")
+    learner = at_task(method, sizes=(4, 3, 2), options=method.Options(temperature=3.0))
+    batch = batch_for(learner)
+    logits, before = scores_of(learner, batch.images), teacher_said(learner, batch.images)
+    due = slow_cross_entropy(logits, batch.targets)
+    for columns in (slice(0, 4), slice(4, 7)):
+        due += slow_distillation(logits[:, columns], before[:, columns], 3.0)
+    assert learner.loss(batch).item() == pytest.approx(due, rel=1e-5)
+
+
+def test_eeils_balanced_phase_has_the_network_before_it_for_a_teacher() -> None:
+    learner = at_task(resolve("eeil"), sizes=(4, 3, 2))
+    (phase,) = learner.phases()
+    assert (phase.on, phase.epochs, phase.learning_rate) == ("balanced", 30, 0.01)
+    earlier = learner.teacher
+    phase.begin()
+    assert learner.teacher is not earlier
+    batch = batch_for(learner)
+    before = teacher_said(learner, batch.images)
+    assert before.shape[1] == 9
+    step(learner, batch)
+    assert torch.equal(teacher_said(learner, batch.images), before)
+    logits = scores_of(learner, batch.images)
+    due = slow_cross_entropy(logits, batch.targets)
+    for columns in (slice(0, 4), slice(4, 7), slice(7, 9)):
+        due += slow_distillation(logits[:, columns], before[:, columns], 2.0)
+    assert learner.loss(batch).item() == pytest.approx(due, rel=1e-5)
+
+
+def test_eeil_fine_tunes_on_as_many_images_of_each_class_from_the_second_task_on() -> None:
+    options = {"balanced_epochs": 4, "balanced_rate": 0.02}
+    trainer, notes = trainer_for(tiny("eeil", tasks=2, options=options), shapes_stream())
+    learner, taught = trainer.learner, {}
+    for progress in trainer.steps():
+        if progress.begun:
+            now = weights(learner.model)
+            by = learner.method.teacher
+            taught[progress.task, progress.phase] = None if by is None else weights(by)
+        if progress.begun and progress.phase == 0:
+            last = now
+        elif progress.begun:
+            assert same(taught[1, 1], last)  # as the main phase left it
+    assert set(taught) == {(0, 0), (1, 0), (1, 1)}
+    assert taught[0, 0] is None
+    assert not same(taught[1, 0], taught[1, 1])
+    later = [(r.phase, r.images) for r in notes.epochs if r.task == 1]
+    assert later[2:] == [("balanced", 3 * len(trainer.stream[1].seen))] * 4
+    rates = [r.rate for r in notes.epochs if r.phase]
+    assert rates == pytest.approx([0.02, 0.02, 0.002, 0.0002])  # after 1/2 and 3/4
+
+
+# --- IL2M -------------------------------------------------------------------------------------
+
+
+def il2m_after(images: dict[str, list[Batch]], sizes: tuple[int, ...] = (4, 3)) -> Method:
+    """Return the method at the end of its last task, with logits that are mostly positive.
+
+    ``images`` are what each task and, in its last one, memory has.
+    """
+    method = resolve("il2m")
+    learner, old = method(model_for(method)), 0
+    with torch.no_grad():
+        learner.model.head.bias.copy_(torch.tensor([1.0, 2, -9, 2, 1, 2, 1.5, 0, 0, 0]))
+    for task, size in enumerate(sizes):
+        learner.model.head.grow(old + size)
+        memory = images["memory"] if task == len(sizes) - 1 else []
+        batches = {"task": images[f"task {task}"], "memory": memory}
+        context = context_for(task, old, old + size)
+        learner.context = replace(context, batches=lambda which, now=batches: iter(now[which]))
+        learner.begin_task(learner.context)
+        assert learner.factors.tolist() == [1.0] * (old + size)
+        step(learner, batch_for(learner, seed=task))
+        learner.end_task()
+        old += size
+    return learner
+
+
+def labelled(seen: int, columns: list[int], seed: int) -> Batch:
+    rows = torch.arange(len(columns))
+    return Batch(random_images(len(rows), seed), torch.eye(seen)[columns], rows < 0, rows)
+
+
+def il2m_images() -> dict[str, list[Batch]]:
+    """Two batches of each task; memory has no image of class 3, and some of new classes."""
+    return {
+        "task 0": [labelled(4, [0, 1, 2, 3, 0], 1), labelled(4, [3, 1, 2], 2)],
+        "task 1": [labelled(7, [4, 5, 6, 6], 3), labelled(7, [5, 4], 4)],
+        "memory": [labelled(7, [0, 0, 1, 2], 5), labelled(7, [1, 2, 4, 5], 6)],
+    }
+
+
+@torch.no_grad()
+def slow_means(learner: Method, batches: list[Batch]) -> tuple[dict[int, float], float]:
+    """The mean logit of each class on its images, and that of the highest: an image at a time."""
+    own: dict[int, list[float]] = {}
+    highest = []
+    learner.model.eval()
+    for image, labels in ((i, t) for b in batches for i, t in zip(b.images, b.targets)):
+        logits = learner.model(image[None])[0].tolist()
+        own.setdefault(labels.tolist().index(1), []).append(logits[labels.tolist().index(1)])
+        highest.append(max(logits))
+    means = {column: sum(some) / len(some) for column, some in own.items()}
+    return means, sum(highest) / len(highest)
+
+
+def test_il2m_scales_old_classes_by_how_high_they_scored_when_they_were_learnt() -> None:
+    images = il2m_images()
+    earlier = il2m_after({"task 0": images["task 0"], "memory": []}, sizes=(4,))
+    then, sure_then = slow_means(earlier, images["task 0"])
+    learner = il2m_after(images)
+    now, _ = slow_means(learner, images["memory"])
+    _, sure_now = slow_means(learner, images["task 1"])
+    due = [then[c] / now[c] * sure_now / sure_then for c in (0, 1)]
+    assert now[2] < 0  # by its bias: both means are, and their ratio is not
+    due += [then[2] / now[2] * sure_now / sure_then]
+    assert due[0] > 0 and abs(due[0] - 1) > 0.01
+    # Class 3 has no image in memory; new classes are as they are.
+    assert learner.factors.tolist() == pytest.approx([*due, 1, 1, 1, 1], rel=1e-4)
+    assert learner.first.isfinite().all()
+
+
+@pytest.mark.parametrize("value", [-0.5, 0.0, math.nan, math.inf])
+def test_il2m_leaves_a_class_alone_where_there_is_no_ratio(value: float) -> None:
+    images = il2m_images()
+    learner = il2m_after(images)
+    usual = learner.factors[0].item()
+    learner.first[1] = value
+    learner.end_task()
+    assert learner.factors[1] == 1
+    assert learner.factors[0].item() == pytest.approx(usual)
+
+
+def test_il2m_corrects_images_of_which_a_new_class_is_predicted() -> None:
+    learner = il2m_after(il2m_images())
+    learner.factors.copy_(torch.tensor([1.5, 0.7, 2.0, 3.0, 1, 1, 1]))
+    many = random_images(40, 8) * 3
+    with torch.no_grad():
+        learner.model.head.bias.zero_()
+        found, logits = learner.scores(many), learner.model(many)
+    changed = 0
+    for given, row in zip(found.tolist(), logits.tolist(), strict=True):
+        if row.index(max(row)) >= 4:
+            row[:4] = [z * f for z, f in zip(row[:4], (1.5, 0.7, 2.0, 3.0), strict=True)]
+            changed += 1
+        due = [math.log(p / (1 - p)) for p in slow_softmax(row)]
+        assert given == pytest.approx(due, abs=1e-3)
+    assert 0 < changed < 40
+
+
+def test_il2m_remembers_each_class_from_the_task_that_brought_it() -> None:
+    trainer, _ = trainer_for(tiny("il2m", learning_rate=0.05), shapes_stream())
+    method, first = trainer.learner.method, torch.zeros(0)
+    for progress in trainer.steps():
+        if progress.begun:
+            assert (method.factors == 1).all()
+            continue
+        seen = len(trainer.stream[progress.task - 1].seen)
+        assert method.first.shape == method.factors.shape == (seen,)
+        assert torch.equal(method.first[: len(first)], first)
+        assert (method.factors[len(first) :] == 1).all()
+        assert (method.factors[: len(first)] != 1).any() == (progress.task > 1)
+        first = method.first.clone()
 
 
 # --- WA ---------------------------------------------------------------------------------------

@@ -182,6 +182,8 @@ class Trainer:
         if number < len(self.phases):
             rate = self.phase.learning_rate
             self.progress = replace(self.progress, plateau=Plateau(rate))
+            if self.phase.begin is not None:  # not in prepare_phase: a resumed run comes by there
+                self.phase.begin()
             self.prepare_phase()
 
     def _tell_of_no_plateau(self) -> None:

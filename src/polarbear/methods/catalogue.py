@@ -111,6 +111,17 @@ METHODS: Mapping[str, Listed] = MappingProxyType(
             "iCaRL-NME",
             "iCaRL as published: distils old classes; predicts by the nearest mean",
         ),
+        "eeil": Listed(
+            "polarbear.methods.eeil:EEIL",
+            "EEIL",
+            "distils task by task, then fine-tunes on as many images of every class",
+            options={"temperature": 2.0, "balanced_epochs": 30, "balanced_rate": 0.01},
+        ),
+        "il2m": Listed(
+            "polarbear.methods.il2m:IL2M",
+            "IL2M",
+            "replays herded images; corrects old classes' logits by what they were at first",
+        ),
         "wa": Listed(
             "polarbear.methods.wa:WA",
             "WA",

@@ -1,18 +1,16 @@
 """SS-IL: a softmax among old classes, one among new ones, and distillation task by task."""
 
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from polarbear.engine.contract.batch import Batch, TaskContext
-from polarbear.engine.nets.model import Model
-from polarbear.methods.softmax import SoftmaxMethod, cross_entropy, soft_cross_entropy
+from polarbear.engine.contract.batch import Batch
+from polarbear.methods.by_task import ByTask
+from polarbear.methods.softmax import cross_entropy
 
 
-class SSIL(SoftmaxMethod):
+class SSIL(ByTask):
     """Separated softmax: a new image competes among new classes, a stored one among old ones.
 
     Every step has ``beside`` stored images beside its new ones. With s* the previous network's
@@ -27,7 +25,7 @@ class SSIL(SoftmaxMethod):
     wants_teacher = True
 
     @dataclass(frozen=True)
-    class Options(SoftmaxMethod.Options):
+    class Options(ByTask.Options):
         """Settings of SS-IL."""
 
         beside: int = field(default=32, metadata={"at_least": 1})
@@ -36,19 +34,7 @@ class SSIL(SoftmaxMethod):
         """Temperature T of the distillation."""
 
     options: Options
-    borders: Tensor
     reference_batch_size = property(lambda self: self.options.beside)
-
-    def __init__(self, model: Model, options: Any = None) -> None:
-        """Know no task yet."""
-        super().__init__(model, options)
-        self.register_buffer("borders", torch.zeros(1, dtype=torch.long))
-
-    def begin_task(self, context: TaskContext) -> None:
-        """Note where the task's classes end."""
-        before = self.borders[: context.task + 1]
-        self.register_buffer("borders", torch.cat([before, before.new_tensor([context.seen])]))
-        self.earlier = list(pairwise(before.tolist()))
 
     def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
         """Add the gradients of both batches, which go through the network together."""
@@ -70,15 +56,7 @@ class SSIL(SoftmaxMethod):
         recalled = cross_entropy(logits[count:, old], reference.targets[:, old])
         loss = (taught + recalled * len(reference.images)) / len(images)
         if before is not None:
-            loss = loss + self.distilled(logits, before)
+            heat = self.options.temperature
+            loss = loss + heat**2 * self.distilled(logits, before, heat)
         # A process counts by its part of both batches together, not of the task's alone.
         return loss * (len(images) / (count + len(reference.images) / reference.weight))
-
-    def distilled(self, logits: Tensor, before: Tensor) -> Tensor:
-        """Return the sum of the earlier tasks' distillations, each among its own classes."""
-        heat = self.options.temperature
-        parts = [
-            soft_cross_entropy(logits[:, start:stop], before[:, start:stop], heat)
-            for start, stop in self.earlier
-        ]
-        return heat**2 * torch.stack(parts).sum()

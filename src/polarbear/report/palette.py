@@ -59,6 +59,8 @@ LISTED: Mapping[str, tuple[str, str]] = {
     "mas": ("sky", "D"),
     "mtkd": ("wine", "^"),
     "replay": ("vermilion", "^"),
+    "eeil": ("orange", "s"),
+    "il2m": ("green", "^"),
 }
 BOUNDS: Mapping[str, str] = {"joint": "D", "incremental-joint": "s", "er-infinite": "^"}
 

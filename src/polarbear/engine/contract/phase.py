@@ -21,8 +21,10 @@ class Phase:
     ``task``'s alone; those of ``memory``; a ``balanced`` set, the memory as it would be if the task
     ended now; those ``held_out`` of the main phase (see ``Method.held_out``). ``loss`` is the
     method's own unless another is given; ``parameters`` are those that learn, all if None. With
-    ``evaluation``, the network stays in evaluation mode: its running statistics do not move. A
-    phase ends with its last weights.
+    ``evaluation``, the network stays in evaluation mode: its running statistics do not move.
+    ``begin`` is called once, before the first step, with the weights that the phase begins with:
+    what it sets is a teacher, a network or a buffer, which checkpoints keep. A phase ends with its
+    last weights.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Phase:
     parameters: Sequence[nn.Parameter] | None = None
     schedule: RateSchedule = "constant"
     evaluation: bool = False
+    begin: Callable[[], None] | None = None
 
     def backward(self, own: Callable[..., Tensor], batch: Batch, beside: Batch | None) -> Tensor:
         """Add a step's gradients to those of the parameters and return the loss, detached.
