@@ -34,8 +34,8 @@ PACKED = 26_000
 NOTES = (
     "An image pass is an image forward and backward in a step, as often as it is there: counted "
     "from tasks, epochs and memory. Looked at: forward alone, in validation and test and by a "
-    "teacher. Not counted: a method's own phases (BiC) and computations (Kin, GEM), and networks "
-    "it keeps for good."
+    "teacher. Not counted: a method's own phases (BiC, EEIL) and computations (Kin, GEM), and "
+    "networks it keeps for good."
 )
 
 
