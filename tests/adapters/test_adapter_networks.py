@@ -67,22 +67,44 @@ def test_features_of_transformers_are_what_was_asked_for(
     assert feature_width(network) == 24
 
 
-def test_size_and_colours_of_transformers_come_from_model_and_processor(
+def test_size_and_colours_of_transformers_are_those_of_the_processor(
     transformers: Any, tmp_path: Path
 ) -> None:
-    name = saved(tmp_path / "vit", vit(transformers), size={"height": 99, "width": 99}, resample=3)
+    name = saved(tmp_path / "vit", vit(transformers), resample=3)
     found = as_wanted(build_backbone(VISION, 0, {"name": name}), SHAPES)
     assert found.crop == ResizedTo(PadCrop(), 40, "bicubic")  # what the model was made for
     assert (found.mean, found.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    cut = {"do_center_crop": True, "crop_size": {"height": 52, "width": 52}}
     sizes = [
         ({"size": {"shortest_edge": 48}}, 48),
         ({"size": 56}, 56),
-        ({"size": {"shortest_edge": 60}, "do_center_crop": True, "crop_size": {"height": 52}}, 52),
+        ({"size": {"shortest_edge": 60}} | cut, 52),
     ]
     for i, (processor, side) in enumerate(sizes):
         name = saved(tmp_path / str(i), convolutions(transformers), **processor)
         network = build_backbone(VISION, 0, {"name": name, "pool": "pooler"})
         assert as_wanted(network, SHAPES).crop == ResizedTo(PadCrop(), side)
+
+
+def test_a_model_that_was_made_for_larger_images_gets_those_of_its_processor(
+    transformers: Any, tmp_path: Path
+) -> None:
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3}
+    config = transformers.Dinov2Config(image_size=56, patch_size=14, **sizes)
+    cut = {"size": {"shortest_edge": 32}, "do_center_crop": True, "crop_size": {"height": 28}}
+    name = saved(tmp_path, transformers.Dinov2Model(config), **cut)
+    for options, side in (({}, 28), ({"side": 42}, 42)):
+        network = build_backbone(VISION, 0, {"name": name, **options})
+        assert as_wanted(network, SHAPES).crop == ResizedTo(PadCrop(), side)
+        refuse_bad_features(VISION, network, side)
+
+
+def test_a_size_that_a_network_does_not_take_is_refused(
+    transformers: Any, tmp_path: Path
+) -> None:
+    network = build_backbone(VISION, 0, {"name": saved(tmp_path, vit(transformers)), "side": 48})
+    with pytest.raises(PolarbearError, match=r"cannot take images of 48×48: .*40\*40"):
+        refuse_bad_features(VISION, network, 48)
 
 
 def test_convolutions_of_transformers_have_a_pooler_and_no_tokens(
@@ -112,6 +134,8 @@ def test_timm_tells_size_and_colours(timm: Any) -> None:
     assert as_wanted(smaller, SHAPES).crop == ResizedTo(PadCrop(), 32, "bicubic")
     refuse_bad_features("timm:create_model", smaller, 32)
     assert feature_width(smaller) == 12
+    with pytest.raises(PolarbearError, match=r"cannot take images of 48×48: .*\(32\)"):
+        refuse_bad_features("timm:create_model", smaller, 48)
 
 
 def test_convolutions_of_timm_tell_them_too(timm: Any) -> None:

@@ -273,6 +273,26 @@ def test_side_says_what_images_a_network_is_tried_on() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (AssertionError("not 224"), "cannot take images of 32×32: not 224"),  # as timm says it
+        (ValueError("not 224"), "cannot take images of 32×32: not 224"),  # as transformers does
+        (PolarbearError("has maps and no tokens"), "^has maps and no tokens$"),
+    ],
+    ids=lambda of: type(of).__name__,
+)
+def test_a_network_may_refuse_images_in_its_own_way(
+    monkeypatch: pytest.MonkeyPatch, said: Exception, message: str
+) -> None:
+    def refuse(*_: object) -> Tensor:
+        raise said
+
+    monkeypatch.setattr(LikeTimm, "forward", refuse)
+    with pytest.raises(PolarbearError, match=message):
+        tried("my_nets:LikeTimm")
+
+
+@pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
         ("resnet23", UnknownNameError, r"unknown network 'resnet23': did you mean 'resnet"),

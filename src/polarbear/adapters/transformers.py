@@ -42,24 +42,31 @@ class Vision(nn.Module):
         return tokens[:, 0] if self.pool == "first" else tokens.mean(dim=1)
 
 
-def vision(name: str, pool: Pool = "first", frozen: bool = True) -> nn.Module:
+def vision(
+    name: str, pool: Pool = "first", frozen: bool = True, side: int | None = None
+) -> nn.Module:
     """Return an image model by its name or folder, as its authors trained it.
 
     ``pool`` says which features: of the first token, the mean of all, or the model's own pooler
     (for convolutional ones, and where the authors trained one: not for ViTs of 21,000 classes). It
-    is ``frozen`` unless told otherwise.
+    is ``frozen`` unless told otherwise. Images are brought to the size of its processor, or to
+    ``side``, where the model takes it.
     """
     model = transformers.AutoModel.from_pretrained(name)
     images, _ = transformers.ImageProcessingMixin.get_image_processor_dict(name)
+    images = images if side is None else {**images, "crop_size": side, "do_center_crop": True}
     network = Vision(getattr(model, "vision_model", model), pool, images)
     network.frozen = frozen  # type: ignore[assignment]
     return network
 
 
 def _wanted(config: Any, images: dict[str, Any]) -> dict[str, Any]:
-    """Return size and colours as timm's networks tell them."""
+    """Return size and colours as timm's networks tell them.
+
+    The size is the processor's: a model's own may be another, as DINOv2's 518 is, not 224.
+    """
     cut = images.get("do_center_crop") and images.get("crop_size")
-    size: Any = getattr(config, "image_size", None) or cut or images.get("size")
+    size: Any = cut or images.get("size") or getattr(config, "image_size", None)
     if isinstance(size, dict):
         size = size.get("height") or size.get("shortest_edge")
     side = size[0] if isinstance(size, (list, tuple)) else size

@@ -240,7 +240,10 @@ def _tried(name: str, network: nn.Module, side: int) -> object:
     training = network.training
     try:
         return network.eval()(torch.zeros(2, 3, side, side))
-    except RuntimeError as error:
+    except PolarbearError:
+        raise
+    # Layers refuse a size by a RuntimeError, timm asserts it, transformers has a ValueError.
+    except (AssertionError, RuntimeError, ValueError) as error:
         raise PolarbearError(
             f"network {name!r} cannot take images of {side}×{side}: {error}"
         ) from error
