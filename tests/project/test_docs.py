@@ -2,8 +2,8 @@
 
 Python blocks run, page by page, one after the other in one namespace; those that need a library
 for an adapter run in ``tests/adapters``. Shell blocks run between them on the pages in ``RUN``,
-training with tiny settings; on the others, which need data, a network or hours, ``polarbear``
-commands are parsed and not carried out. Commands of other programs install or start something and
+training with tiny settings; on the others, which need data, a network or hours, and where
+CIFAR-100 is asked for, ``polarbear`` commands are parsed and not carried out. Commands of other programs install or start something and
 are left alone (``OTHERS``). TOML blocks are read.
 """
 
@@ -38,6 +38,7 @@ RUN = (
     "docs/your-own-method.md",
     "docs/how-to/your-own-data.md",
     "docs/how-to/your-own-loop.md",
+    "docs/how-to/your-own-and-pretrained-networks.md",
     "docs/how-to/predict.md",
 )
 #: Making environments and installing are tried by hand and by `make`, not by the tests.
@@ -82,9 +83,13 @@ def test_the_code_of_a_page_runs(page: str, monkeypatch: pytest.MonkeyPatch) -> 
     for block in blocks(page):
         if runs_here(block):
             exec(block.compiled(page), vars(module))
-        elif page in RUN:
-            for words in block.commands:
+        else:
+            for words in filter(carried_out, block.commands if page in RUN else []):
                 assert main(quick(words)) == 0, words
+
+
+def carried_out(words: list[str]) -> bool:
+    return "iirc-cifar" not in words
 
 
 def quick(words: list[str]) -> list[str]:
@@ -99,7 +104,9 @@ def test_the_commands_of_a_page_are_understood(
 ) -> None:
     monkeypatch.setattr("polarbear.cli.load", lambda name: parsed_only(load(name)))
     for block in blocks(page):
-        for words in block.commands if page not in RUN else []:
+        for words in block.commands:
+            if page in RUN and carried_out(words):
+                continue
             assert main(words) == 0, f"{page}: polarbear {' '.join(words)}: {capsys.readouterr()}"
     for name in re.findall(r"`polarbear ([a-z][a-z-]*)", PAGES[page]):
         assert name in COMMANDS
