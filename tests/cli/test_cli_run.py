@@ -25,6 +25,7 @@ from scipy import stats
 
 from polarbear.base.errors import PolarbearError, install_line
 from polarbear.base.files import write_json
+from polarbear.base.how_far import progress_log
 from polarbear.base.sealed import sealed
 from polarbear.benchmark.stream import Stream
 from polarbear.cli import ToStderr, main
@@ -690,6 +691,17 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys) -> None:
     # One line of the epoch, however many steps it has.
     assert [line.split(",")[0] for line in lines[2:-1]] == ["task 0 (0–0) epoch 1/1"]
     assert lines[-1].startswith("after task 0: R_0 = ")
+
+
+def test_long_work_before_the_first_step_is_told_once(monkeypatch, capsys) -> None:
+    with watch.watch():
+        progress_log.info("by the log's handlers alone, as those of the command line")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress_log, "propagate", False)  # as in a script, where there are none
+    with watch.watch():
+        progress_log.info("features of train images: 1 of 2")
+    progress_log.info("to nobody")
+    assert capsys.readouterr().err == "features of train images: 1 of 2\n"
 
 
 def test_a_log_has_a_line_per_epoch_in_half_a_minute(monkeypatch, capsys) -> None:

@@ -3,7 +3,9 @@
 import json
 import sys
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 
 import fake_graphs
 from engine_run import TinyNetwork, interrupt_at, outcome, shapes_stream, tiny
+from polarbear.base import how_far
 from polarbear.base.errors import PolarbearError
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.batch import Batch
@@ -237,6 +240,19 @@ def test_features_are_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     network.features_of(learner.train_pixels, learner.transform, learner.machine)
     assert sum(world.sent) == len(images) > 2 * at_once
     assert max(world.sent) == at_once
+
+
+def test_long_work_on_features_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """A large network takes minutes before the first task, in which nothing else is shown."""
+    seconds = count(0, 10)
+    monkeypatch.setattr(how_far, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(frozen_networks, "AT_ONCE", 100)
+    build_learner(frozen("er"), shapes_stream())
+    said = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    # A hundred take ten seconds: the next line would come with the last of the 580.
+    assert said == ["features of train images: 300 of 580, about 28 s left"]
 
 
 def test_a_folder_keeps_features_for_later_runs(tmp_path: Path, caplog: Any) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from polarbear.base.errors import DataError, PolarbearError
 from polarbear.base.files import write_whole
 from polarbear.base.guarded import naming, read_npz
+from polarbear.base.how_far import HowFar
 from polarbear.benchmark.stream import Stream
 from polarbear.engine.images.pixels import (
     Pixels,
@@ -73,7 +74,8 @@ def feature_inputs(learner: Learner, stream: Stream, shared: SharedPixels) -> li
 
         def work_out(file: Literal["train", "test"] = file) -> Tensor:
             log.info("working out the features of %d %s images", len(pixels[file]), file)
-            return network.features_of(pixels[file], *how)
+            told = HowFar(f"features of {file} images") if the_world().is_first else None
+            return network.features_of(pixels[file], *how, told=told)
 
         shape = (len(pixels[file]), network.out_features, 1, 1)
         cache = _cache_file(learner, stream, file)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from rich.text import Text
 
 from polarbear.base.errors import PolarbearError
+from polarbear.base.how_far import clock
 from polarbear.base.names import one_line, printable, readable
 from polarbear.cli.shared.console import (
     console,
@@ -21,7 +22,6 @@ from polarbear.cli.shared.console import (
     table_width,
 )
 from polarbear.cli.shared.options import JOBS, Json, flag
-from polarbear.cli.shared.progress import clock
 from polarbear.cli.shared.several_runs import print_means_of
 from polarbear.report.read.groups import Run
 from polarbear.report.read.runs import read_each

@@ -1,5 +1,6 @@
 """A run as it goes: live on a terminal, a line now and then elsewhere."""
 
+import logging
 import math
 import time
 from collections.abc import Iterator
@@ -12,10 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
+from polarbear.base.how_far import clock, progress_log
 from polarbear.cli.shared.console import error_console, share
 from polarbear.cli.shared.eta import Pace, Workload
 from polarbear.cli.shared.opening import opening
-from polarbear.cli.shared.progress import clock
 from polarbear.runs.sinks import Silent
 from polarbear.score.record import EpochRecord, ScoreRecord
 
@@ -132,10 +133,26 @@ def watch(folder: Path | None = None, name: str = "") -> Iterator[Watch]:
     # Where a notebook has no widgets, rich could only warn that there is no bar.
     widgets = screen.is_jupyter and find_spec("ipywidgets") is not None
     if not (screen.is_terminal or widgets):
-        yield Watch(Lines(screen), folder, name)
+        with _telling(lines := Lines(screen)):
+            yield Watch(lines, folder, name)
         return
     words = Column(no_wrap=False)  # a narrow terminal breaks the lines rather than cut them
     text = TextColumn("{task.description}", markup=False, table_column=words)
     columns = (BarColumn(bar_width=16), text)
-    with Progress(*columns, console=screen, transient=True) as bar:
-        yield Watch(Bar(bar), folder, name)
+    with Progress(*columns, console=screen, transient=True) as bar, _telling(shown := Bar(bar)):
+        yield Watch(shown, folder, name)
+
+
+@contextmanager
+def _telling(display: Bar | Lines) -> Iterator[None]:
+    """Let a display tell how far the library's long work is, where no handler of a log does."""
+    if progress_log.hasHandlers():
+        yield
+        return
+    teller = logging.Handler()
+    teller.emit = lambda record: display.say(record.getMessage())  # type: ignore[method-assign]
+    progress_log.addHandler(teller)
+    try:
+        yield
+    finally:
+        progress_log.removeHandler(teller)

@@ -14,6 +14,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from polarbear.base.how_far import clock
 from polarbear.cli.shared.console import error_console
 from polarbear.cli.shared.eta import Pace
 
@@ -57,15 +58,3 @@ class _Lines:
 
     def _shown(self, number: int) -> str:
         return f"{number / 1e6:,.1f} MB" if self.in_bytes else f"{number:,}"
-
-
-def clock(seconds: float) -> str:
-    """Write a duration.
-
-    >>> clock(42), clock(125), clock(7260)
-    ('42 s', '2 min', '2 h 1 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

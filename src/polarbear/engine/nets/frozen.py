@@ -1,6 +1,7 @@
 """Frozen networks: features of every image are worked out once, and stand in the images' place."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -54,11 +55,12 @@ class Frozen(nn.Module):
         machine: Machine,
         *,
         most: int | None = None,
+        told: Callable[[int, int], object] | None = None,
     ) -> Tensor:
         """Return features of a file's images, as evaluation sees them: (n, d, 1, 1).
 
         Of ``most`` of them, if given; else each of several processes looks at some, and all have
-        the whole.
+        the whole. ``told`` hears after every part how many of how many images are done.
         """
         count, world = min(len(pixels), most or len(pixels)), the_world()
         found = torch.zeros(count, self.out_features, device=machine.device)
@@ -68,6 +70,8 @@ class Frozen(nn.Module):
         for part, images in zip(parts, pixels.batches([p.numpy() for p in parts]), strict=True):
             with machine.autocast():
                 found[part[0] : part[-1] + 1] = self(for_evaluation(images, transform)).float()
+            if told is not None:
+                told(int(part[-1]) + 1, count)
         for piece in torch.split(found, SENT_AT_ONCE) if in_shares else ():
             piece.copy_(world.reduce(piece))
         bad = int((~found.isfinite().all(dim=1)).sum())
