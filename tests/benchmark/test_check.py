@@ -174,7 +174,7 @@ def test_splits_without_validation() -> None:
         "no in-task validation",
         "no post-task validation",
     ]
-    assert "raise SplitRule.valid" in warnings[0]
+    assert "raise SplitRule.valid (new-benchmark --valid)" in warnings[0]
     assert "(7 in all)" in warnings[0]
 
 

@@ -30,6 +30,7 @@ from polarbear.cli import COMMANDS, load, main
 from polarbear.cli.commands.run import plan
 from polarbear.methods.catalogue import method_names
 from polarbear.named import registry
+from polarbear.report.figures import curves
 from polarbear.score import catalogue
 
 NOTEBOOK = DOCS / "polar_bear_story.ipynb"
@@ -223,6 +224,12 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", prose):
         if not re.match(r"[a-z]+:", target):
             assert (folder / target).exists(), f"{page}: {target}"
+
+
+def test_pages_say_how_the_papers_curves_are_drawn() -> None:
+    said = re.compile(r"paper's(?: own)?(?: curves)?[^.\n]*?\b(dashed|dotted)\b")
+    found = [word for text in PAGES.values() for word in said.findall(text)]
+    assert (found, curves.DOTTED) == (["dotted"] * 3, {"linestyle": (0, (1, 1.5))})
 
 
 @pytest.mark.parametrize("page", [*PAGES, NOTEBOOK.relative_to(ROOT).as_posix()])

@@ -33,7 +33,7 @@ class Options:
     """Choices of a report; what is left empty is chosen for the runs at hand.
 
     ``tasks`` are those whose course and confusion are shown, ``superclass`` the one of the label
-    river, ``compare`` two groups side by side. ``paper`` draws the paper's own curves dashed.
+    river, ``compare`` two groups side by side. ``paper`` draws the paper's own curves dotted.
     ``root`` is the folder with the data (default: where the runs found them). ``size`` is what the
     figures are for, one of ``SIZES``; ``methods`` are the groups that are shown, by the name of the
     group or of the method.

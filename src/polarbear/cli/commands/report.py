@@ -55,7 +55,7 @@ def report(
             "Methods to show, such as er,kin; groups by their whole names.", "LIST", default="all"
         ),
     ] = "",
-    paper: Annotated[bool, flag("Draw the paper's own curves beside ours, dashed.")] = False,
+    paper: Annotated[bool, flag("Draw the paper's own curves beside ours, dotted.")] = False,
     root: RunsRoot = None,
 ) -> None:
     """Make figures, tables and a page from runs of one benchmark, finished or not."""
