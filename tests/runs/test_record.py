@@ -168,6 +168,27 @@ def test_versions_of_imported_frameworks_are_kept(
     assert "tensorflow" not in about
 
 
+def test_what_was_trained_elsewhere_has_no_cost_here(engine_run: RunFolder, tmp_path: Path) -> None:
+    """Predictions of another machine are scored in seconds, which are not what they have cost."""
+    ours = own_loop(tmp_path / "own", engine_run, shapes_stream(), device=None)
+    assert ours.finished
+    summary = json.loads(json.dumps(summarise(ours), allow_nan=False))
+    assert (summary["seconds"], summary["hardware"]) == (None, None)
+    there = own_loop(tmp_path / "there", engine_run, shapes_stream(), device="NVIDIA H200")
+    assert summarise(there)["hardware"] == "NVIDIA H200"
+    (group,) = read_runs(tmp_path / "own").groups
+    assert np.isnan(group.cost("seconds"))
+
+
+def test_a_summary_names_no_command_that_would_not_repeat_a_loop(
+    engine_run: RunFolder, tmp_path: Path
+) -> None:
+    ours = own_loop(tmp_path / "own", engine_run, shapes_stream())
+    assert summarise(ours)["command"] == ""
+    assert summarise(ours, command="python my_loop.py")["command"] == "python my_loop.py"
+    assert summarise(engine_run)["command"].startswith("polarbear run finetune ")
+
+
 def test_a_loop_that_was_killed_within_a_line_goes_on(tmp_path: Path) -> None:
     stream = shapes_stream()
     folder, evaluator = start_run(tmp_path / "own", stream, method="x", tasks=2), Evaluator(stream)

@@ -191,11 +191,12 @@ class RunFolder:
             write_json(self.path / "finished.json", sealed(plain(facts)))
 
     def seconds(self) -> float | None:
-        """Return how long a finished run took."""
+        """Return how long a finished run took, None where that is not known."""
         if not self.finished:
             return None
         with reading(self.path / "finished.json"):
-            return as_number(self.facts()["seconds"])
+            taken = self.facts()["seconds"]
+            return None if taken is None else as_number(taken)
 
     def facts(self) -> dict[str, Any]:
         """Return what a finished run says of itself at its end; nothing before."""

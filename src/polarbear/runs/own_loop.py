@@ -38,14 +38,15 @@ def start_run(
     method: str,
     seed: int = 0,
     tasks: int | None = None,
-    device: str = "cpu",
+    device: str | None = "cpu",
     **options: Any,
 ) -> RunFolder:
     """Make a run folder for a loop of your own; an existing run is never overwritten.
 
     ``method`` is the name it is shown under, ``tasks`` how many tasks it goes through (default:
     all), ``options`` whatever else decides what it does: epochs, learning rate, memory; paths are
-    kept as text. The benchmark and its order are the stream's. A loop that was stopped resumes
+    kept as text. ``device`` is what results name as the hardware, such as "NVIDIA H200"; with None,
+    as for predictions made elsewhere, neither it nor the seconds it took are known. The benchmark and its order are the stream's. A loop that was stopped resumes
     with ``RunFolder.open(path)``, after the last task that has scores there.
 
     >>> from tempfile import TemporaryDirectory
@@ -136,4 +137,5 @@ def _finish_if_last(folder: RunFolder, split: str, done: set[int]) -> None:
     tasks = manifest["settings"]["tasks"] or len(manifest["classes"])
     if split == "test" and done >= set(range(tasks)) and not folder.finished:
         began = (folder.path / "manifest.json").stat().st_mtime
-        folder.finish({"tasks": tasks, "seconds": time.time() - began})
+        elsewhere = manifest["environment"]["device"] is None
+        folder.finish({"tasks": tasks, "seconds": None if elsewhere else time.time() - began})

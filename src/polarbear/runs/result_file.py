@@ -31,7 +31,8 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
 
     ``r`` is R_0, R_1, … on test by the run's own decision rule, ``r_valid`` the same on post-task
     validation, ``r_by_rule`` what every other rule would have scored: that needs the run's raw
-    scores (``keep_scores``) and its ``stream``, and is None without them.
+    scores (``keep_scores``) and its ``stream``, and is None without them. A loop of one's own has
+    no ``command`` unless it is given one.
     """
     manifest = folder.manifest()
     settings, about = manifest["settings"], manifest["environment"]
@@ -49,7 +50,7 @@ def summarise(folder: RunFolder, stream: Stream | None = None, command: str = ""
         "r_jk": plain(test.r_jk),
         "told": told(folder, manifest, stream),
         "settings": settings,
-        "command": command or command_of(settings),
+        "command": command or ("" if folder.own_loop else command_of(settings)),
         "commit": about["commit"],
         "hardware": about["device"],
         "precision": about.get("precision"),
