@@ -99,9 +99,7 @@ def test_a_model_that_was_made_for_larger_images_gets_those_of_its_processor(
         refuse_bad_features(VISION, network, side)
 
 
-def test_a_size_that_a_network_does_not_take_is_refused(
-    transformers: Any, tmp_path: Path
-) -> None:
+def test_a_size_that_a_network_does_not_take_is_refused(transformers: Any, tmp_path: Path) -> None:
     network = build_backbone(VISION, 0, {"name": saved(tmp_path, vit(transformers)), "side": 48})
     with pytest.raises(PolarbearError, match=r"cannot take images of 48×48: .*40\*40"):
         refuse_bad_features(VISION, network, 48)

@@ -161,7 +161,8 @@ def check_rows(stream: Stream) -> Iterator[Finding]:
     if blind := [size.name for size in sizes.class_sizes if not size.valid]:
         yield warning(
             f"no in-task validation image has the label {listed(blind)}: choosing an epoch by "
-            "validation is blind for it. Add images, or raise SplitRule.valid (new-benchmark --valid)"
+            "validation is blind for it. Add images, or raise SplitRule.valid (new-benchmark "
+            "--valid)"
         )
     if bare := _without_images(stream.test(len(stream) - 1)):
         yield error(

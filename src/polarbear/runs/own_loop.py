@@ -45,9 +45,10 @@ def start_run(
 
     ``method`` is the name it is shown under, ``tasks`` how many tasks it goes through (default:
     all), ``options`` whatever else decides what it does: epochs, learning rate, memory; paths are
-    kept as text. ``device`` is what results name as the hardware, such as "NVIDIA H200"; with None,
-    as for predictions made elsewhere, neither it nor the seconds it took are known. The benchmark and its order are the stream's. A loop that was stopped resumes
-    with ``RunFolder.open(path)``, after the last task that has scores there.
+    kept as text. The benchmark and its order are the stream's. ``device`` is what results name as
+    the hardware, such as "NVIDIA H200"; with None, as for predictions made elsewhere, neither it
+    nor the seconds it took are known. A loop that was stopped resumes with
+    ``RunFolder.open(path)``, after the last task that has scores there.
 
     >>> from tempfile import TemporaryDirectory
     >>> from polarbear import Evaluator, load
