@@ -64,8 +64,11 @@ class TinyNetwork(nn.Module):
             nn.Conv2d(8, 8, 3, 2),
         )
 
+    def maps(self, images: Tensor) -> Tensor:
+        return self.layers(images)
+
     def forward(self, images: Tensor) -> Tensor:
-        return self.layers(images).mean(dim=(2, 3))
+        return self.maps(images).mean(dim=(2, 3))
 
 
 def network_without_batch_norm() -> nn.Module:

@@ -25,8 +25,11 @@ class TinyBackbone(nn.Module):
             nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, WIDTH, 3)
         )
 
+    def maps(self, images: Tensor) -> Tensor:
+        return self.layers(images)
+
     def forward(self, images: Tensor) -> Tensor:
-        return self.layers(images).mean(dim=(2, 3))
+        return self.maps(images).mean(dim=(2, 3))
 
 
 def model_for(method: type[Method], seed: int = 0) -> Model:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from polarbear.base.errors import PolarbearError, UnknownNameError
+from polarbear.engine.nets.fused import features as fused
 from polarbear.engine.nets.heads import LinearHead
-from polarbear.engine.nets.model import weights_are_finite
+from polarbear.engine.nets.model import Model, weights_are_finite
 from polarbear.engine.nets.networks import (
     NETWORKS,
     Pooled,
@@ -215,6 +216,23 @@ class Maps(LikeTimm):
         return images
 
 
+class WithMaps(LikeTimm):
+    def maps(self, images: Tensor) -> Tensor:
+        return images
+
+
+class OddMaps(WithMaps):
+    """Pools in another way than by the mean."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.mean((2, 3)) + 1
+
+
+class FlatMaps(WithMaps):
+    def maps(self, images: Tensor) -> Tensor:
+        return images.flatten(2)
+
+
 class Classifier(LikeTimm):
     num_features = 512
 
@@ -233,6 +251,7 @@ class Particular(LikeTimm):
 def my_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("my_nets")
     nets = (Own, LikeTimm, Widthless, Maps, Classifier, Deep, Particular)
+    nets += (WithMaps, OddMaps, FlatMaps)
     vars(module).update({c.__name__: c for c in nets}, number=3, words=lambda: "words")
     monkeypatch.setitem(sys.modules, "my_nets", module)
 
@@ -251,6 +270,52 @@ def test_a_network_of_ones_own_comes_by_dotted_path_and_seed() -> None:
     assert not same_weights(first, other)
     assert feature_width(first) == 8
     assert first.training
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_features_are_the_means_of_the_maps(name: str) -> None:
+    model = Model(build_backbone(name, 0).eval(), nn.Identity())
+    images = torch.randn((2, 3, 40, 40), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        maps = model.maps(images)
+        assert maps.dim() == 4
+        assert torch.equal(maps.mean(dim=(2, 3)), model.features(images))
+
+
+def test_maps_come_from_the_layers_where_features_are_fused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fused_features(*_: object) -> Tensor:
+        raise AssertionError("fused kernels keep their maps")
+
+    monkeypatch.setattr(fused, "suits", lambda *_: True)
+    monkeypatch.setattr(fused, "features", fused_features)
+    model = Model(build_backbone("resnet20", 0), nn.Identity())
+    model.fused = True
+    with pytest.raises(AssertionError, match="keep their maps"):
+        model.features(torch.zeros(2, 3, 16, 16))
+    assert model.maps(torch.zeros(2, 3, 16, 16)).shape == (2, 64, 4, 4)
+
+
+def test_a_network_without_maps_says_what_it_lacks() -> None:
+    tried("my_nets:LikeTimm")
+    with pytest.raises(PolarbearError, match=r"LikeTimm has none: give it maps\(images\), which"):
+        Model(LikeTimm(), nn.Identity()).maps(torch.zeros(2, 3, 4, 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("OddMaps", "gives maps whose means over all places are not the network's features: ret"),
+        ("FlatMaps", r"gives \(2, 3, 1024\) for 2 images, not \(2, 3, rows, columns\): return"),
+    ],
+)
+def test_maps_that_features_are_not_the_means_of_are_refused(name: str, message: str) -> None:
+    tried("my_nets:WithMaps")
+    with pytest.raises(
+        PolarbearError, match=rf"maps\(images\) of network 'my_nets:{name}' {message}"
+    ):
+        tried(f"my_nets:{name}")
 
 
 def test_timm_states_its_width_as_num_features() -> None:

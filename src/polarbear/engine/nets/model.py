@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from polarbear.base.errors import PolarbearError
 from polarbear.engine.compiling import Compiled, compiled, say_once, say_why_not
 from polarbear.engine.nets.fused import features as fused
+from polarbear.engine.nets.networks import has_maps
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,24 @@ class Model(nn.Module):
         if self.compilation is not None and self.compilation.suits(self.backbone, images):
             return self.compilation.features(self.backbone, images)
         return _call(self.backbone, images)
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Return the last maps (n, d, rows, columns), whose means over all places are the features.
+
+        They come from the layers as they are: fused kernels keep theirs to themselves.
+        """
+        self.refuse_without_maps()
+        maps: Tensor = self.backbone.maps(images)  # type: ignore[operator]
+        return maps
+
+    def refuse_without_maps(self) -> None:
+        """Raise an error where the network has no maps, for a method that needs them."""
+        if not has_maps(self.backbone):
+            raise PolarbearError(
+                f"the last maps of the network are needed, and {type(self.backbone).__name__} has "
+                "none: give it maps(images), which returns (n, d, rows, columns), whose means over "
+                "all places are its features; a frozen network has features alone"
+            )
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (n, seen) of images (n, 3, h, w)."""

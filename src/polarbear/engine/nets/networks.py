@@ -72,10 +72,14 @@ class Pooled(nn.Module):
         self.layers = nn.Sequential(*layers)
         self.out_features = out_features
 
+    def maps(self, images: Tensor) -> Tensor:
+        """Return the last maps (n, out_features, rows, columns) of images (n, 3, h, w)."""
+        maps: Tensor = self.layers(images)
+        return maps
+
     def forward(self, images: Tensor) -> Tensor:
         """Return features (n, out_features) of images (n, 3, h, w)."""
-        maps: Tensor = self.layers(images)
-        return maps.mean(dim=(2, 3))
+        return self.maps(images).mean(dim=(2, 3))
 
 
 class CifarResNet(Pooled):
@@ -173,19 +177,33 @@ def build_backbone(
 def refuse_bad_features(name: str, network: nn.Module, side: int) -> None:
     """Try a network of your own on two black images of ``side`` × ``side``.
 
-    What it gives must be features (2, d) of the width it states.
+    What it gives must be features (2, d) of the width it states. If it has maps, these must be what
+    its features are the means of.
     """
     if name in NETWORKS:
         return
     expected = (2, feature_width(network))
     with torch.random.fork_rng(devices=[]):
-        got = _tried(name, network, side)
+        got = _tried(name, network, network, side)
     if not isinstance(got, Tensor) or got.shape != expected:
         shape = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
         raise PolarbearError(
             f"network {name!r} gives {shape} for 2 images, not features {expected}: leave out "
             "its classifier and pool its maps (timm: num_classes=0), or state the right width"
         )
+    if has_maps(network):
+        _refuse_bad_maps(name, network, side, got)
+
+
+def has_maps(network: nn.Module) -> bool:
+    """Whether a network gives its last maps, too: ``maps(images)``, (n, d, rows, columns).
+
+    Their means over all places are its features.
+
+    >>> has_maps(build_backbone("small", seed=0)), has_maps(nn.Linear(2, 3))
+    (True, False)
+    """
+    return callable(getattr(network, "maps", None))
 
 
 def feature_width(backbone: nn.Module) -> int:
@@ -235,11 +253,28 @@ def _factory(name: str, options: Mapping[str, Any]) -> Callable[[], Any]:
     return partial(factory, **options)
 
 
+def _refuse_bad_maps(name: str, network: nn.Module, side: int, features: Tensor) -> None:
+    with torch.random.fork_rng(devices=[]):
+        maps = _tried(name, network, network.maps, side)  # type: ignore[arg-type]
+    if not isinstance(maps, Tensor) or maps.shape[:2] != features.shape or maps.dim() != 4:
+        gave = tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
+        wrong = f"gives {gave} for 2 images, not (2, {features.shape[1]}, rows, columns)"
+    elif torch.allclose(maps.mean(dim=(2, 3)), features, rtol=1e-3, atol=1e-5):
+        return
+    else:
+        wrong = "gives maps whose means over all places are not the network's features"
+    raise PolarbearError(
+        f"maps(images) of network {name!r} {wrong}: return what is pooled last, or leave it out"
+    )
+
+
 @torch.no_grad()
-def _tried(name: str, network: nn.Module, side: int) -> object:
+def _tried(name: str, network: nn.Module, call: Callable[[Tensor], object], side: int) -> object:
+    """Return what a network, in evaluation mode, gives for two black images by one of its calls."""
     training = network.training
+    network.eval()
     try:
-        return network.eval()(torch.zeros(2, 3, side, side))
+        return call(torch.zeros(2, 3, side, side))
     except PolarbearError:
         raise
     # Layers refuse a size by a RuntimeError, timm asserts it, transformers has a ValueError.
