@@ -18,9 +18,9 @@ from together import torchrun, train
 HOW = {"learning_rate": 0.01, "epochs": 1, "tasks": 2, "batch_size": 33, "memory_per_class": 3}
 OWN = ("together:LossAlone", "together:StoresLogits")
 #: Methods that carry more than weights from task to task, of several kinds.
-CARRYING = ("together:LossAlone", "derpp", "gem", "lucir", "si")
+CARRYING = ("together:LossAlone", "derpp", "gem", "lucir", "rwalk", "si")
 #: In two parts by each of two processes; the last one has batch norm, and so is another run.
-IN_PARTS = ("agem", "derpp", "er-ace", "lucir", "si", "together:LossAlone")
+IN_PARTS = ("agem", "derpp", "er-ace", "lucir", "rwalk", "si", "together:LossAlone")
 
 
 def in_order(runs: list[dict[str, Any]], folder: Path) -> str:

@@ -1,8 +1,8 @@
-"""EWC, SI and MAS: what matters, image by image and step by step, and the springs of it."""
+"""EWC, SI, MAS and RWalk: what matters, image by image or step by step, and springs of it."""
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from polarbear.methods import anchored
 from polarbear.methods.anchored import Anchored
 from polarbear.methods.ewc import EWC
 from polarbear.methods.mas import MAS
+from polarbear.methods.rwalk import RWalk
 from polarbear.methods.si import SI
 from tiny_learner import (
     at_task,
@@ -104,11 +105,11 @@ def test_mas_adds_how_far_each_weight_moves_the_outputs() -> None:
     torch.testing.assert_close(learner.importance - before, expected, rtol=1e-4, atol=1e-7)
 
 
-def task_gradient(learner: SI, batch: Batch) -> Tensor:
-    """The gradient of BCE over the task's classes alone, on a copy."""
-    model, new = deepcopy(learner.model).train(), learner.context.new
-    logits = model(batch.images)[:, new]
-    binary_cross_entropy_with_logits(logits, batch.targets[:, new]).backward()
+def task_gradient(learner: Anchored, batch: Batch, columns: slice) -> Tensor:
+    """The gradient of BCE over some classes alone, on a copy."""
+    model = deepcopy(learner.model).train()
+    logits = model(batch.images)[:, columns]
+    binary_cross_entropy_with_logits(logits, batch.targets[:, columns]).backward()
     return vector([p.grad for p in model.parameters()])
 
 
@@ -119,7 +120,7 @@ def test_si_adds_up_what_every_step_was_worth() -> None:
     held, start, path = learner.importance.clone(), learner.anchor.clone(), 0.0
     for seed in range(4):
         batch, before = batch_for(learner, seed=seed), weights(learner)
-        gradient = task_gradient(learner, batch)
+        gradient = task_gradient(learner, batch, slice(4, 7))
         step(learner, batch)
         path = path - gradient * (weights(learner) - before)
     learner.end_task()
@@ -138,7 +139,92 @@ def test_si_begins_every_task_with_a_way_of_no_length() -> None:
     assert not learner.gradient.any()
 
 
-@pytest.mark.parametrize("method", [EWC, MAS, SI])
+@dataclass
+class Step:
+    """What a step of a walk found: a gradient, and weights before and after it."""
+
+    gradient: Tensor
+    before: Tensor
+    after: Tensor
+
+
+def walk(learner: RWalk, steps: int, rate: float = 0.5) -> list[Step]:
+    """Take steps with the gradients of BCE over all seen classes, and note each."""
+    found = []
+    for seed in range(steps):
+        batch, before = batch_for(learner, seed=seed), weights(learner)
+        gradient = task_gradient(learner, batch, slice(0, learner.context.seen))
+        step(learner, batch, rate=rate)
+        found.append(Step(gradient, before, weights(learner)))
+    return found
+
+
+def slow_walk(
+    steps: list[Step], fisher: Tensor, interval: int, alpha: float, damping: float
+) -> tuple[Tensor, Tensor]:
+    """A task's scores and the Fisher information after it, an interval after the other."""
+    scores = torch.zeros_like(fisher)
+    for begin in range(0, len(steps), interval):
+        part = steps[begin : begin + interval]
+        fell = -sum(one.gradient * (one.after - one.before) for one in part)
+        apart = fisher * (part[-1].after - part[0].before) ** 2 / 2
+        ratio = fell / (apart + damping)
+        scores = scores + torch.where(ratio > 0, ratio, 0.0)
+        mean = sum(one.gradient**2 for one in part) / len(part)
+        fisher = alpha * mean + (1 - alpha) * fisher
+    return scores, fisher
+
+
+@pytest.mark.parametrize("steps", [7, 6], ids=["an-interval-is-cut-short", "none-is"])
+def test_rwalk_weighs_a_running_fisher_and_what_intervals_were_worth(steps: int) -> None:
+    how = {"interval": 3, "alpha": 0.6, "damping": 1e-6}
+    learner = at_task(RWalk, sizes=(4,), options=RWalk.Options(strength=0.3, **how))
+    none = torch.zeros_like(weights(learner))
+    way = walk(learner, steps)
+    learner.end_task()
+    scores, fisher = slow_walk(way, none, **how)
+    without_distance, _ = slow_walk(way, none, **how | {"damping": 1e9})
+    assert not torch.allclose(scores / scores.max(), without_distance / without_distance.max())
+    expected = (fisher / fisher.max() + scores / scores.max()) / 4
+    torch.testing.assert_close(learner.importance, expected, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(learner.anchor, weights(learner))
+    learner.model.head.grow(7)
+    learner.context = context_for(1, 4, 7)
+    learner.begin_task(learner.context)
+    way = walk(learner, steps)  # springs pull by now: g is without them
+    learner.end_task()
+    more, fisher = slow_walk(way, fisher, **how)
+    both = (scores + more) / 2
+    expected = (fisher / fisher.max() + both / both.max()) / 7
+    torch.testing.assert_close(learner.importance, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_rwalk_forgets_nothing_in_a_task_without_a_step() -> None:
+    learner = at_task(RWalk, sizes=(4,))
+    learner.end_task()
+    assert not learner.importance.any()
+    learner = at_task(RWalk, sizes=(4, 3))
+    held = learner.importance.clone()
+    assert held.any()
+    learner.end_task()
+    torch.testing.assert_close(learner.importance, held * 4 / 7)  # of as many classes
+
+
+class WithoutMemory(RWalk):
+    """RWalk of the task's images alone."""
+
+    replay = "none"
+
+
+@pytest.mark.parametrize(("method", "first"), [(RWalk, 0), (WithoutMemory, 4)])
+def test_with_a_memory_all_seen_classes_have_a_loss(method: type[RWalk], first: int) -> None:
+    learner = at_task(method, options=RWalk.Options(strength=0.0))
+    batch = batch_for(learner)
+    expected = slow_bce(scores_of(learner, batch.images)[:, first:], batch.targets[:, first:])
+    assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", [EWC, MAS, SI, RWalk])
 def test_the_loss_has_a_spring_at_every_weight(method: type[Anchored]) -> None:
     learner = at_task(method)
     learner.importance.uniform_(0, 0.5 / learner.options.strength)
@@ -146,7 +232,8 @@ def test_the_loss_has_a_spring_at_every_weight(method: type[Anchored]) -> None:
     batch = batch_for(learner)
     away = (weights(learner) - learner.anchor).tolist()
     held = sum(k * a * a for k, a in zip(learner.importance.tolist(), away, strict=True))
-    learnt = slow_bce(scores_of(learner, batch.images)[:, 4:], batch.targets[:, 4:])
+    first = 0 if method is RWalk else 4
+    learnt = slow_bce(scores_of(learner, batch.images)[:, first:], batch.targets[:, first:])
     expected = learnt + learner.options.strength / 2 * held
     assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-4)
 
@@ -169,7 +256,7 @@ def test_rows_of_classes_to_come_do_not_matter() -> None:
     assert of_rows[:4].any(dim=1).all()
 
 
-@pytest.mark.parametrize("method", [EWC, MAS, SI])
+@pytest.mark.parametrize("method", [EWC, MAS, SI, RWalk])
 def test_weights_that_do_not_learn_are_not_held(method: type[Anchored]) -> None:
     learner = method(model_for(method))
     still = learner.model.backbone.layers[0].requires_grad_(False)

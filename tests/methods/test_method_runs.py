@@ -18,14 +18,18 @@ from polarbear.benchmark.schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-RUN_HERE = ("ewc", "si", "mas", "gem", "gdumb", "hcv", "mtkd")
+RUN_HERE = ("ewc", "si", "mas", "rwalk", "gem", "gdumb", "hcv", "mtkd")
 
 every_method = pytest.mark.parametrize("method", RUN_HERE)
+
+#: An interval that ends within a task of a few steps.
+OPTIONS = {"rwalk": {"interval": 3}}
 
 
 @every_method
 def test_stopped_anywhere_a_run_ends_as_if_it_had_not_been(tmp_path: Path, method: str) -> None:
-    settings = tiny(method, epochs=1, batch_size=64, keep_scores=True)
+    options = OPTIONS.get(method, {})
+    settings = tiny(method, epochs=1, batch_size=64, keep_scores=True, options=options)
     assert_stops_leave_no_trace(settings, tmp_path, lambda steps: range(1, steps + 1, 3))
 
 
@@ -34,7 +38,8 @@ def test_captured_steps_are_the_eager_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
 ) -> None:
     captured = fake_graphs.install(monkeypatch)
-    fast, slow = losses_with_and_without_graphs(tmp_path, method, learning_rate=0.05)
+    changes = {"learning_rate": 0.05, "options": OPTIONS.get(method, {})}
+    fast, slow = losses_with_and_without_graphs(tmp_path, method, **changes)
     assert len(captured) == 3
     assert fast == pytest.approx(slow, rel=1e-3)
 

@@ -1,4 +1,4 @@
-"""What EWC, SI and MAS share: every weight is held where it was, as firmly as it matters."""
+"""What EWC, SI, MAS and RWalk share: weights are held where they were, as firmly as they matter."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,13 +9,15 @@ from torch.func import functional_call, grad, vmap
 
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, bce
-from polarbear.methods.vectors import flat
+from polarbear.methods.vectors import add_gradients, flat
 
 HELD = 2**26  # numbers at most in the gradients held at the same time, each a network's
 
 
 class Anchored(Method):
-    """Binary cross-entropy over the task's classes, and a spring at every weight.
+    """Binary cross-entropy, and a spring at every weight.
+
+    Without a memory the task's own classes have a loss, with one all seen classes.
 
     With θ* the weights as the last task left them and Ω how much each has mattered so far::
 
@@ -46,6 +48,11 @@ class Anchored(Method):
             self.register_buffer("importance", torch.zeros_like(here))
             self.register_buffer("anchor", here)
 
+    @property
+    def asked(self) -> slice:
+        """Columns of the classes that have a loss."""
+        return self.context.new if self.replay == "none" else slice(0, self.context.seen)
+
     def learning(self) -> dict[str, nn.Parameter]:
         """Return the model's parameters that learn, by name: a network may have others, too."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
@@ -60,9 +67,9 @@ class Anchored(Method):
         return (self.options.strength * self.importance).clamp(max=most)
 
     def loss(self, batch: Batch) -> Tensor:
-        """Return BCE over this task's classes, and what the springs hold."""
-        new = self.context.new
-        learnt = bce(self.model(batch.images)[:, new], batch.targets[:, new])
+        """Return BCE over the classes that are asked about, and what the springs hold."""
+        asked = self.asked
+        learnt = bce(self.model(batch.images)[:, asked], batch.targets[:, asked])
         away = flat(self.learning().values()) - self.anchor
         return learnt + (self.stiffness() * away**2).sum() / 2
 
@@ -71,6 +78,42 @@ class Anchored(Method):
         """Hold weights where they are now, with ``before`` · Ω and what was ``found``."""
         self.importance.mul_(before).add_(found)
         self.anchor.copy_(self.weights())
+
+
+class Following(Anchored):
+    """Weights are held by the way they took: every step adds −g · Δθ to each weight's ω.
+
+    g is the gradient of BCE alone, Δθ what the optimiser made of all gradients, springs included.
+    """
+
+    path: Tensor
+    gradient: Tensor
+    before: Tensor
+
+    def begin_task(self, context: TaskContext) -> None:
+        """Begin a way of no length."""
+        super().begin_task(context)
+        here = self.weights()
+        self.register_buffer("path", torch.zeros_like(here))
+        self.register_buffer("gradient", torch.zeros_like(here))
+        self.register_buffer("before", here)
+
+    def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
+        """Note what the step before this one has made of its gradient, then add this step's."""
+        self.follow()
+        loss, parameters = self.loss(batch), list(self.learning().values())
+        # The springs reach every weight, so that each has a gradient; theirs is known.
+        found = torch.autograd.grad(loss, parameters)
+        self.gradient.copy_(flat(found) - self.stiffness() * (self.before - self.anchor))
+        add_gradients(parameters, found)
+        return loss.detach()
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Add to ω what the last step was worth: it is known once the optimiser has moved."""
+        here = self.weights()
+        self.path -= self.gradient * (here - self.before)
+        self.before.copy_(here)
 
 
 def mean_over_images(
