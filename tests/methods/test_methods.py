@@ -33,6 +33,7 @@ TABLE = {
 }
 TABLE["gem"] = TABLE["agem"]
 TABLE["ewc"] = TABLE["si"] = TABLE["mas"] = {"keep": "last"}
+TABLE["rwalk"] = {"replay": "mixed", "keep": "last"}
 TABLE["gdumb"] = {"replay": "mixed", "keep": "last", "trains_on": "balanced"}
 TABLE["hcv"] = TABLE["mtkd"] = TABLE["icarl-cnn"]
 TABLE["icarl-norm"] = TABLE["icarl-cnn"] | {"head": "cosine"}
@@ -42,7 +43,7 @@ TABLE["icarl-nme"] = TABLE["icarl-cnn"]
 TABLE["replay"] = {"replay": "mixed", "keep": "last", "selection": "herding"}
 TABLE["il2m"] = TABLE["replay"]
 TABLE["wa"] = TABLE["bic"] = TABLE["eeil"] = TABLE["replay"] | {"wants_teacher": True}
-TABLE["lwf"] = {"keep": "last", "wants_teacher": True}
+TABLE["lwf"] = TABLE["lwm"] = {"keep": "last", "wants_teacher": True}
 TABLE["er-ace"] = {"replay": "reference", "keep": "last", "selection": "reservoir"}
 TABLE["derpp"] = TABLE["er-ace"]
 TABLE["ss-il"] = {"replay": "reference", "keep": "last", "wants_teacher": True}

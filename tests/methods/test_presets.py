@@ -10,7 +10,7 @@ from polarbear.named.registry import benchmarks
 
 CIFAR = ("iirc-cifar", "cil-cifar")
 # They have the rates of their literature, not the paper's.
-SOFTMAX = ("replay", "eeil", "il2m", "wa", "bic", "lwf", "er-ace", "derpp", "ss-il")
+SOFTMAX = ("replay", "eeil", "il2m", "wa", "bic", "lwf", "lwm", "er-ace", "derpp", "ss-il")
 # Where no class is below another, they look for no parents.
 ON_FEATURES = ("ncm", "slda", "ranpac")
 IMAGENET = tuple(f"{kind}-imagenet-{size}" for kind in ("iirc", "cil") for size in ("full", "lite"))
@@ -77,6 +77,7 @@ def test_softmax_methods_have_the_rates_of_their_literature_on_cifar(method: str
         ("replay", 70, [30, 50]),
         ("il2m", 70, [30, 50]),
         ("lwf", 250, [60, 120, 180, 220]),
+        ("lwm", 250, [60, 120, 180, 220]),
         ("icarl-nme", 70, [49, 63]),
     ],
 )

@@ -43,8 +43,8 @@ from tiny_learner import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 # Each with the number of captures of a run of three tasks: a phase of its own is one more.
-CAPTURES = {"replay": 3, "icarl-nme": 3, "wa": 3, "bic": 5, "lwf": 3, "ss-il": 3}
-CAPTURES |= {"er-ace": 3, "derpp": 3, "eeil": 5, "il2m": 3}
+CAPTURES = {"replay": 3, "icarl-nme": 3, "wa": 3, "bic": 5, "lwf": 3, "lwm": 3}
+CAPTURES |= {"er-ace": 3, "ss-il": 3, "derpp": 3, "eeil": 5, "il2m": 3}
 OPTIONS = {"bic": {"bias_epochs": 2}, "derpp": {"beside": 8}, "ss-il": {"beside": 8}}
 OPTIONS["eeil"] = {"balanced_epochs": 2}
 

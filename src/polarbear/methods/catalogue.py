@@ -76,6 +76,12 @@ METHODS: Mapping[str, Listed] = MappingProxyType(
             "holds each weight by how much it moves the outputs; keeps no image",
             options={"strength": 1.0},
         ),
+        "rwalk": Listed(
+            "polarbear.methods.rwalk:RWalk",
+            "RWalk",
+            "replays random stored images; holds each weight by a running Fisher and its path",
+            options={"strength": 2.0, "alpha": 0.9, "interval": 50, "damping": 1e-3},
+        ),
         "gdumb": Listed(
             "polarbear.methods.gdumb:GDumb",
             "GDumb",
@@ -139,6 +145,12 @@ METHODS: Mapping[str, Listed] = MappingProxyType(
             "LwF",
             "distils old classes from the previous network; stores no image",
             options={"distillation": 1.0, "temperature": 2.0},
+        ),
+        "lwm": Listed(
+            "polarbear.methods.lwm:LwM",
+            "LwM",
+            "LwF that also distils where the network looks for the likeliest old class",
+            options={"distillation": 1.0, "temperature": 2.0, "attention": 1.0},
         ),
         "er-ace": Listed(
             "polarbear.methods.er_ace:ERACE",

@@ -35,8 +35,12 @@ class LwF(SoftmaxMethod):
     def loss(self, batch: Batch) -> Tensor:
         """Return cross-entropy among new classes and distillation among old ones."""
         before = self.asked_before(batch.images)
-        logits, new = self.model(batch.images), self.context.new
-        taught = cross_entropy(logits[:, new], batch.targets[:, new])
+        return self.taught_and_kept(self.model(batch.images), batch.targets, before)
+
+    def taught_and_kept(self, logits: Tensor, targets: Tensor, before: Tensor | None) -> Tensor:
+        """Return both losses of logits and targets (n, seen), with ``before`` (n, old) for s*."""
+        new = self.context.new
+        taught = cross_entropy(logits[:, new], targets[:, new])
         if before is None:
             return taught
         old = logits[:, : self.context.old]

@@ -57,6 +57,8 @@ LISTED: Mapping[str, tuple[str, str]] = {
     "ewc": ("green", "v"),
     "si": ("pink", "P"),
     "mas": ("sky", "D"),
+    "rwalk": ("orange", "P"),
+    "lwm": ("brown", "^"),
     "mtkd": ("wine", "^"),
     "replay": ("vermilion", "^"),
     "eeil": ("orange", "s"),
