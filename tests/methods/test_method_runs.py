@@ -15,6 +15,8 @@ from engine_run import (
     trainer_for,
 )
 from polarbear.benchmark.schedule import Schedule
+from polarbear.launch.check.learner import check_learner
+from polarbear.methods.registry import make_options, resolve
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -24,6 +26,10 @@ every_method = pytest.mark.parametrize("method", RUN_HERE)
 
 #: An interval that ends within a task of a few steps.
 OPTIONS = {"rwalk": {"interval": 3}}
+
+
+def test_the_check_finds_nothing_in_rwalk() -> None:
+    assert check_learner(resolve("rwalk"), make_options(resolve("rwalk"), OPTIONS["rwalk"])) == ()
 
 
 @every_method

@@ -259,8 +259,8 @@ def _refuse_bad_maps(name: str, network: nn.Module, side: int, features: Tensor)
     if not isinstance(maps, Tensor) or maps.shape[:2] != features.shape or maps.dim() != 4:
         gave = tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
         wrong = f"gives {gave} for 2 images, not (2, {features.shape[1]}, rows, columns)"
-    elif torch.allclose(maps.mean(dim=(2, 3)), features, rtol=1e-3, atol=1e-5):
-        return
+    elif torch.allclose(maps.mean(dim=(2, 3)), features, rtol=1e-3, atol=1e-5, equal_nan=True):
+        return  # features that are no numbers are refused elsewhere
     else:
         wrong = "gives maps whose means over all places are not the network's features"
     raise PolarbearError(
