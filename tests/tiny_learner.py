@@ -25,11 +25,12 @@ class TinyBackbone(nn.Module):
             nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, WIDTH, 3)
         )
 
-    def maps(self, images: Tensor) -> Tensor:
-        return self.layers(images)
+    def maps(self, images: Tensor) -> list[Tensor]:
+        first = self.layers[:2](images)
+        return [first, self.layers[2:](first)]
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.maps(images).mean(dim=(2, 3))
+        return self.layers(images).mean(dim=(2, 3))
 
 
 def model_for(method: type[Method], seed: int = 0) -> Model:

@@ -176,6 +176,21 @@ def test_elsewhere_than_in_bf16_on_a_gpu_pytorchs_layers_are_used() -> None:
         assert torch.equal(model.features(batch), model.backbone(batch))
 
 
+def test_maps_come_from_pytorchs_layers_and_a_network_asked_for_them_is_as_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[Tensor] = []
+    monkeypatch.setattr(fused, "suits", lambda backbone, images: True)
+    monkeypatch.setattr(fused, "features", lambda backbone, images: used.append(images) or images)
+    model, batch = Model(network(), LinearHead(64, 4)), images(2)
+    model.fused = True
+    maps = model.train().maps(batch)
+    assert (len(maps), used) == (3, [])
+    assert fused.is_as_built(model.backbone)
+    model.features(batch)
+    assert len(used) == 1
+
+
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 def test_on_a_gpu_in_bf16_the_kernels_are_used() -> None:
     backbone, batch = network().train(), torch.randn(2, 3, 32, 32, device=DEVICE)

@@ -1,5 +1,6 @@
 """Heads: what is scored, what gets a gradient, and what a checkpoint brings back."""
 
+import math
 from copy import deepcopy
 
 import numpy as np
@@ -8,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from polarbear.base.errors import PolarbearError, UnknownNameError
-from polarbear.engine.nets.heads import CosineHead, LinearHead, build_head
+from polarbear.engine.nets.heads import CosineHead, LinearHead, ProxyHead, build_head
 
-KINDS = ["linear", "cosine"]
+KINDS = ["linear", "cosine", "proxies"]
 D = 6
 
 
@@ -38,7 +39,7 @@ def slow_cosines(x: Tensor, rows: Tensor) -> list[list[float]]:
     return [[cosine(a, b) for b in rows] for a in x]
 
 
-# Both heads.
+# All heads.
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -251,11 +252,52 @@ def test_frozen_old_rows_stay_while_the_rest_learns() -> None:
     assert head.old.requires_grad
 
 
-def test_new_rows_are_made_where_the_old_ones_are() -> None:
-    head = CosineHead(D).to("meta")
+@pytest.mark.parametrize("kind", [CosineHead, ProxyHead])
+def test_new_rows_are_made_where_the_old_ones_are(kind: type[CosineHead]) -> None:
+    head = kind(D).to("meta")
     head.grow(4)
     head.grow(7)
     assert {p.device.type for p in head.parameters()} == {"meta"}
-    double = CosineHead(D).double()
+    double = kind(D).double()
     double.grow(4)
     assert double.new.dtype == torch.float64
+
+
+# The head of proxies.
+
+
+def proxy_head(*sizes: int) -> ProxyHead:
+    head = grown("proxies", *sizes)
+    assert isinstance(head, ProxyHead)
+    return head
+
+
+def test_a_class_has_the_mean_of_its_proxies_cosines_weighed_by_their_softmax() -> None:
+    head = proxy_head(2, 5)
+    with torch.no_grad():
+        head.sigma.fill_(3)
+    found = head(features()).tolist()
+    classes = [*head.old, *head.new]
+    for column, proxies in enumerate(classes):
+        assert proxies.shape == (10, D)
+        for image, near in enumerate(slow_cosines(features(), proxies)):
+            weights = [math.exp(one) for one in near]
+            mean = sum(w * n for w, n in zip(weights, near, strict=True)) / sum(weights)
+            assert found[image][column] == pytest.approx(3 * mean, abs=1e-5)
+
+
+def test_the_proxies_of_a_class_begin_apart_and_come_with_the_tasks() -> None:
+    head = proxy_head(4, 7)
+    shapes = {name: tuple(p.shape) for name, p in head.named_parameters()}
+    assert shapes == {"sigma": (), "old": (4, 10, D), "new": (3, 10, D)}
+    assert len(torch.cat([head.old, head.new]).flatten(0, 1).unique(dim=0)) == 70
+    rows = torch.cat([head.old, head.new]).detach()
+    head.grow(9)
+    assert torch.equal(head.old.detach(), rows)
+
+
+def test_alike_proxies_are_one_row_of_a_cosine_head() -> None:
+    head, plain = proxy_head(4), cosine_head(4)
+    with torch.no_grad():
+        head.new.copy_(plain.new[:, None].expand_as(head.new))
+    torch.testing.assert_close(head(features()), plain(features()))

@@ -185,6 +185,46 @@ def test_a_seed_gives_the_same_weights_and_leaves_the_global_state_alone(name: s
     assert not same_weights(first, other)
 
 
+# The maps inside.
+
+SHAPES = {
+    "small": [(16, 16), (32, 8), (48, 4), (128, 2)],
+    "resnet20": [(16, 32), (32, 16), (64, 8)],
+    "resnet32": [(16, 32), (32, 16), (64, 8)],
+    "resnet18": [(64, 8), (128, 4), (256, 2), (512, 1)],
+    "resnet50": [(256, 8), (512, 4), (1024, 2), (2048, 1)],
+}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", sorted(SHAPES))
+def test_maps_are_those_on_the_way_to_the_same_features(name: str, training: bool) -> None:
+    net = build_backbone(name, 0).train(training)
+    images = torch.randn(3, 3, 32, 32)
+    before = {key: tensor.clone() for key, tensor in net.state_dict().items()}
+    plain = net(images)
+    moved = {key: tensor.clone() for key, tensor in net.state_dict().items()}
+    net.load_state_dict(before)
+    maps = net.maps(images)
+    torch.testing.assert_close(maps[-1].mean(dim=(2, 3)), plain)
+    assert [tuple(one.shape) for one in maps] == [(3, c, side, side) for c, side in SHAPES[name]]
+    assert all((one < 0).any() for one in maps[:-1])  # before the ReLU
+    for key, tensor in net.state_dict().items():
+        torch.testing.assert_close(tensor, moved[key], msg=key)
+
+
+@pytest.mark.parametrize("name", ["small", "resnet20"])
+def test_gradients_of_features_are_the_same_by_either_way(name: str) -> None:
+    images, found = torch.randn(4, 3, 32, 32), []
+    for by_maps in (False, True):
+        net = build_backbone(name, 0).train()
+        features = net.maps(images)[-1].mean(dim=(2, 3)) if by_maps else net(images)
+        features.square().sum().backward()
+        found.append([p.grad for p in net.parameters()])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
 # Networks of one's own.
 
 
@@ -217,8 +257,8 @@ class Maps(LikeTimm):
 
 
 class WithMaps(LikeTimm):
-    def maps(self, images: Tensor) -> Tensor:
-        return images
+    def maps(self, images: Tensor) -> object:
+        return [images.relu(), images]
 
 
 class OddMaps(WithMaps):
@@ -229,8 +269,13 @@ class OddMaps(WithMaps):
 
 
 class FlatMaps(WithMaps):
-    def maps(self, images: Tensor) -> Tensor:
-        return images.flatten(2)
+    def maps(self, images: Tensor) -> object:
+        return [images.flatten(2), images]
+
+
+class BareMaps(WithMaps):
+    def maps(self, images: Tensor) -> object:
+        return images
 
 
 class Classifier(LikeTimm):
@@ -277,9 +322,8 @@ def test_features_are_the_means_of_the_maps(name: str) -> None:
     model = Model(build_backbone(name, 0).eval(), nn.Identity())
     images = torch.randn((2, 3, 40, 40), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        maps = model.maps(images)
-        assert maps.dim() == 4
-        assert torch.equal(maps.mean(dim=(2, 3)), model.features(images))
+        last = model.maps(images)[-1]
+        assert torch.equal(last.mean(dim=(2, 3)), model.features(images))
 
 
 def test_maps_come_from_the_layers_where_features_are_fused(
@@ -294,20 +338,21 @@ def test_maps_come_from_the_layers_where_features_are_fused(
     model.fused = True
     with pytest.raises(AssertionError, match="keep their maps"):
         model.features(torch.zeros(2, 3, 16, 16))
-    assert model.maps(torch.zeros(2, 3, 16, 16)).shape == (2, 64, 4, 4)
+    assert model.maps(torch.zeros(2, 3, 16, 16))[-1].shape == (2, 64, 4, 4)
 
 
 def test_a_network_without_maps_says_what_it_lacks() -> None:
     tried("my_nets:LikeTimm")
-    with pytest.raises(PolarbearError, match=r"LikeTimm has none: give it maps\(images\), which"):
+    with pytest.raises(PolarbearError, match=r"LikeTimm has no maps\(images\), .*choose another"):
         Model(LikeTimm(), nn.Identity()).maps(torch.zeros(2, 3, 4, 4))
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("OddMaps", "gives maps whose means over all places are not the network's features: ret"),
-        ("FlatMaps", r"gives \(2, 3, 1024\) for 2 images, not \(2, 3, rows, columns\): return"),
+        ("OddMaps", "ends with maps whose means over all places are not the network's features: r"),
+        ("FlatMaps", r"gives no list of maps \(2, channels, rows, columns\) for 2 images: return"),
+        ("BareMaps", r"gives no list of maps \(2, channels, rows, columns\) for 2 images: return"),
     ],
 )
 def test_maps_that_features_are_not_the_means_of_are_refused(name: str, message: str) -> None:

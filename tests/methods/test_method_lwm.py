@@ -93,7 +93,7 @@ def test_grad_cam_has_a_closed_form_in_our_networks(name: str) -> None:
     head.grow(9)
     model = Model(backbone, head)
     images = torch.randn((3, 3, 48, 48), generator=torch.Generator().manual_seed(1))
-    maps = model.maps(images)
+    maps = model.maps(images)[-1]
     assert maps.shape[2] * maps.shape[3] > 1
     classes = [4, 0, 8]
     found = attention(model, maps, torch.tensor(classes))
@@ -122,17 +122,8 @@ class WithoutMaps(nn.Module):
         return images.mean(dim=(2, 3))
 
 
-@pytest.mark.parametrize(
-    ("how", "named"),
-    [
-        ({"network": f"{__name__}:WithoutMaps"}, "WithoutMaps"),
-        ({"frozen": True}, "Frozen"),
-    ],
-)
-def test_a_network_without_maps_is_refused_before_the_first_step(
-    how: dict[str, object], named: str
-) -> None:
-    trainer, _ = trainer_for(tiny("lwm", **how))
-    with pytest.raises(PolarbearError, match=rf"{named} has none: give it maps\(images\)"):
+def test_a_network_without_maps_is_refused_before_the_first_step() -> None:
+    trainer, _ = trainer_for(tiny("lwm", network=f"{__name__}:WithoutMaps"))
+    with pytest.raises(PolarbearError, match=r"WithoutMaps has no maps\(images\), which"):
         next(trainer.steps())
     assert trainer.progress.task == 0

@@ -61,7 +61,7 @@ def test_the_manifest_has_every_key_of_the_engines(engine_run: RunFolder, tmp_pa
     for key in ("classes", "data"):
         assert ours.manifest()[key] == theirs.manifest()[key]
     finished = [json.loads((run.path / "finished.json").read_text()) for run in (ours, theirs)]
-    # What a loop of one's own trains on and keeps, and with whom it shares a device, it alone knows.
+    # What a loop of one's own trains on and keeps, and who shares its device, it alone knows.
     assert finished[0].keys() == finished[1].keys() - {"passes", "kept", "device_seconds"}
     assert finished[0]["seconds"] >= 0
 

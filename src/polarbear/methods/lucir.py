@@ -1,7 +1,9 @@
 """LUCIR: features that stay where they were, and room between old and new classes."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import torch
@@ -52,16 +54,10 @@ class LUCIR(Method):
 
     def begin_task(self, context: TaskContext) -> None:
         """Imprint the new rows and freeze the old ones."""
-        if self.teacher is None:
-            return
-        head = cast(CosineHead, self.model.head)
-        head.old.requires_grad_(False)
-        length = head.old.norm(dim=1).mean()
-        for row, column in enumerate(range(context.old, context.seen)):
-            images = context.class_images(column, self.options.imprint_images)
-            # A class without images keeps its random row.
-            if len(images):
-                head.new.data[row] = mean_direction(self.teacher, images) * length
+        if self.teacher is not None:
+            row_of = partial(mean_direction, self.teacher)
+            head = cast(CosineHead, self.model.head)
+            imprint(head, context, row_of, self.options.imprint_images)
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the three terms' sum."""
@@ -89,14 +85,29 @@ class LUCIR(Method):
         return self.options.lambda_base * math.sqrt(old / (seen - old))
 
 
-@torch.no_grad()
-def mean_direction(teacher: Model, images: Tensor, at_once: int = 128) -> Tensor:
-    """Return the mean of images' features, each of length 1, itself scaled to length 1: (d,).
+def imprint(
+    head: CosineHead, context: TaskContext, row_of: Callable[[Tensor], Tensor], limit: int
+) -> None:
+    """Freeze the old rows, and make each new one of its class's images, as long as the old ones."""
+    head.old.requires_grad_(False)
+    length = head.old.norm(dim=-1).mean()
+    for row, column in enumerate(range(context.old, context.seen)):
+        images = context.class_images(column, limit)
+        # A class without images keeps its random row.
+        if len(images):
+            head.new.data[row] = row_of(images) * length
 
-    The teacher is the model as the task finds it, in evaluation mode already.
-    """
-    features = torch.cat([teacher.features(part) for part in torch.split(images, at_once)])
-    return normalize(normalize(features).mean(dim=0), dim=0)
+
+def mean_direction(model: Model, images: Tensor) -> Tensor:
+    """Return the mean of images' features, each of length 1, itself scaled to length 1: (d,)."""
+    return normalize(directions(model, images).mean(dim=0), dim=0)
+
+
+@torch.no_grad()
+def directions(model: Model, images: Tensor, at_once: int = 128) -> Tensor:
+    """Return images' features, each scaled to length 1, by a model in evaluation mode: (n, d)."""
+    features = [model.features(part) for part in torch.split(images, at_once)]
+    return normalize(torch.cat(features))
 
 
 def stored_labels(batch: Batch, old: int) -> Tensor:

@@ -53,7 +53,7 @@ class LwM(LwF):
 
 def maps_and_logits(model: Model, images: Tensor) -> tuple[Tensor, Tensor]:
     """Return the last maps (n, d, rows, columns) of images, and the logits of their means."""
-    maps = model.maps(images)
+    maps = model.maps(images)[-1]
     return maps, model.head(maps.mean(dim=(2, 3)))
 
 

@@ -22,9 +22,9 @@ class Method(nn.Module):
 
     The class attributes tell the engine what to provide:
 
-    - ``head``: ``linear`` (full size from the start), ``cosine`` (grows with the tasks), or the
-      dotted path of a class of your own (``package.module:Class``; :mod:`.nets.heads` says what it
-      must have).
+    - ``head``: ``linear`` (full size from the start), ``cosine`` (grows with the tasks),
+      ``proxies`` (the same with ten rows per class), or the dotted path of a class of your own
+      (``package.module:Class``; :mod:`.nets.heads` says what it must have).
     - ``keep``: the weights a task ends with, of its ``best`` epoch or its ``last``.
     - ``inclusive``: whether a logit of exactly 0 predicts a class.
     - ``replay``: ``none``; ``mixed`` puts every memory image into every epoch; ``reference`` gives
@@ -56,7 +56,7 @@ class Method(nn.Module):
 
     summary: ClassVar[str] = ""
     title: ClassVar[str] = ""
-    head: ClassVar[Literal["linear", "cosine"] | str] = "linear"
+    head: ClassVar[Literal["linear", "cosine", "proxies"] | str] = "linear"
     keep: ClassVar[Literal["best", "last"]] = "best"
     inclusive: ClassVar[bool] = False
     replay: ClassVar[Literal["none", "mixed", "reference"]] = "none"

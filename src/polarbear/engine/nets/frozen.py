@@ -41,6 +41,10 @@ class Frozen(nn.Module):
         found: Tensor = self._held.network(images)
         return found
 
+    def maps(self, images: Tensor) -> list[Tensor]:
+        """Return the features as maps of one place: they stand in the images' place."""
+        return [self(images)[:, :, None, None]]
+
     def look_at_first(self, pixels: Pixels, transform: ImageTransform, machine: Machine) -> None:
         """Take the fingerprint: of the weights, and of the features of a file's first images."""
         first = self.features_of(pixels, transform, machine, most=LOOKED_AT)

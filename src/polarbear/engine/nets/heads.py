@@ -136,14 +136,43 @@ class CosineHead(nn.Module):
     def _drawn(self, seen: int, count: int) -> nn.Parameter:
         bound = 1 / math.sqrt(self.features)
         random = generator_for(self.seed, "weights", seen)
-        rows = _parameter(random.uniform(-bound, bound, (count, self.features)))
+        rows = _parameter(random.uniform(-bound, bound, (count, *self.old.shape[1:])))
         return nn.Parameter(rows.detach().to(self.sigma))
+
+
+class ProxyHead(CosineHead):
+    """A cosine head with ten rows per class, its proxies: those nearest to a feature count most.
+
+    A class's cosine is the mean of its proxies' cosines, each weighed by their softmax: the local
+    similarity classifier of PODNet. ``old`` is (k, 10, d), ``new`` (m, 10, d).
+
+    >>> head = ProxyHead(64, seed=0)
+    >>> head.grow(10)
+    >>> head.sizes, head.new.shape, head(torch.zeros(2, 64)).shape
+    ((0, 10), torch.Size([10, 10, 64]), torch.Size([2, 10]))
+    """
+
+    proxies = 10
+
+    def __init__(self, features: int, seed: int = 0) -> None:
+        """Start without a class."""
+        super().__init__(features, seed)
+        self.old = nn.Parameter(torch.empty(0, self.proxies, features))
+        self.new = nn.Parameter(torch.empty(0, self.proxies, features))
+
+    def cosines(self, features: Tensor) -> Tensor:
+        """Return the weighed mean of the cosines of features (n, d) and proxies: (n, seen)."""
+        proxies = functional.normalize(self._rows(), dim=2)
+        near = functional.linear(functional.normalize(features), proxies.flatten(0, 1))
+        near = near.reshape(len(features), *proxies.shape[:2])
+        return (near.softmax(dim=2) * near).sum(dim=2)
 
 
 HEADS: Mapping[str, Callable[[int, int, int], nn.Module]] = MappingProxyType(
     {
         "linear": LinearHead,
         "cosine": lambda features, classes, seed: CosineHead(features, seed),
+        "proxies": lambda features, classes, seed: ProxyHead(features, seed),
     }
 )
 

@@ -1,6 +1,7 @@
 """A network and the head that predicts classes."""
 
 import math
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -99,22 +100,23 @@ class Model(nn.Module):
             return self.compilation.features(self.backbone, images)
         return _call(self.backbone, images)
 
-    def maps(self, images: Tensor) -> Tensor:
-        """Return the last maps (n, d, rows, columns), whose means over all places are the features.
+    def maps(self, images: Tensor) -> Sequence[Tensor]:
+        """Return the maps (n, c, h, w) that each stage ends with, before its ReLU.
 
-        They come from the layers as they are: fused kernels keep theirs to themselves.
+        The means of the last ones over all places are the features. The network's own layers
+        compute them: fused kernels and compiled code keep no maps.
         """
         self.refuse_without_maps()
-        maps: Tensor = self.backbone.maps(images)  # type: ignore[operator]
-        return maps
+        found: Sequence[Tensor] = self.backbone.maps(images)  # type: ignore[operator]
+        return found
 
-    def refuse_without_maps(self) -> None:
+    def refuse_without_maps(self, remedy: str = "choose another network") -> None:
         """Raise an error where the network has no maps, for a method that needs them."""
         if not has_maps(self.backbone):
             raise PolarbearError(
-                f"the last maps of the network are needed, and {type(self.backbone).__name__} has "
-                "none: give it maps(images), which returns (n, d, rows, columns), whose means over "
-                "all places are its features; a frozen network has features alone"
+                f"{type(self.backbone).__name__} has no maps(images), which returns the maps "
+                "(n, c, h, w) that each of its stages ends with, the last of which its features "
+                f"are the means of: define it, or {remedy}"
             )
 
     def forward(self, images: Tensor) -> Tensor:

@@ -2,11 +2,14 @@
 
 Any other network works by the dotted path of a factory, ``package.module:factory``: a function that
 gives an ``nn.Module`` whose ``out_features`` (or timm's ``num_features``) is the width of its
-features.
+features. Methods that ask for the maps inside (``Model.maps``) want one that also has
+``maps(images)``: it returns the maps (n, c, h, w) that each stage ends with, the last of which its
+features are the means of.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -37,8 +40,13 @@ class Residual(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Return maps (n, outputs, h / stride, w / stride) for maps (n, inputs, h, w)."""
-        out: Tensor = self.layers(maps) + self.shortcut(maps)
+        out = self.added(maps)
         return out.relu_() if self.relu_after else out
+
+    def added(self, maps: Tensor) -> Tensor:
+        """Return the sum before the ReLU."""
+        out: Tensor = self.layers(maps) + self.shortcut(maps)
+        return out
 
 
 class UncountedBatchNorm(nn.BatchNorm2d):
@@ -66,20 +74,30 @@ class UncountedBatchNorm(nn.BatchNorm2d):
 class Pooled(nn.Module):
     """Layers whose last maps are averaged over all places: (n, 3, h, w) → (n, out_features)."""
 
-    def __init__(self, layers: list[nn.Module], out_features: int) -> None:
-        """Stack the layers."""
+    def __init__(
+        self, layers: list[nn.Module], out_features: int, ends: Sequence[int] = ()
+    ) -> None:
+        """Stack the layers; ``ends`` are the places of those that end a stage, but for the last."""
         super().__init__()
         self.layers = nn.Sequential(*layers)
         self.out_features = out_features
-
-    def maps(self, images: Tensor) -> Tensor:
-        """Return the last maps (n, out_features, rows, columns) of images (n, 3, h, w)."""
-        maps: Tensor = self.layers(images)
-        return maps
+        self.ends = frozenset(ends)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return features (n, out_features) of images (n, 3, h, w)."""
-        return self.maps(images).mean(dim=(2, 3))
+        maps: Tensor = self.layers(images)
+        return maps.mean(dim=(2, 3))
+
+    def maps(self, images: Tensor) -> list[Tensor]:
+        """Return the maps that stages end with, before their ReLU, and those that are averaged."""
+        maps, found = images, []
+        for place, layer in enumerate(self.layers):
+            if place in self.ends:
+                found.append(layer.added(maps) if isinstance(layer, Residual) else layer(maps))
+                maps = found[-1].relu() if isinstance(layer, Residual) else found[-1]
+            else:  # a ReLU in place would change the maps of the stage before it
+                maps = maps.relu() if isinstance(layer, nn.ReLU) else layer(maps)
+        return [*found, maps]
 
 
 class CifarResNet(Pooled):
@@ -94,7 +112,8 @@ def cifar_resnet(blocks: int) -> Pooled:
     stages = _stages(basic_block, 16, ((16, blocks, 1), (32, blocks, 2), (64, blocks, 2)))
     stages[-1].relu_after = False
     layers = [_conv_bn(3, 16, 3), nn.ReLU(inplace=True), *stages]
-    return _initialised(CifarResNet(layers, 64), "fan_in")
+    ends = (1 + blocks, 1 + 2 * blocks)
+    return _initialised(CifarResNet(layers, 64, ends), "fan_in")
 
 
 def imagenet_resnet(block: Block, blocks: tuple[int, int, int, int]) -> Pooled:
@@ -102,7 +121,8 @@ def imagenet_resnet(block: Block, blocks: tuple[int, int, int, int]) -> Pooled:
     stem = [_conv_bn(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)]
     plan = zip((64, 128, 256, 512), blocks, (1, 2, 2, 2), strict=True)
     stages = _stages(block, 64, tuple(plan))
-    return _initialised(Pooled([*stem, *stages], stages[-1].out_channels), "fan_out")
+    ends = [len(stem) - 1 + count for count in accumulate(blocks[:-1])]
+    return _initialised(Pooled([*stem, *stages], stages[-1].out_channels, ends), "fan_out")
 
 
 def small() -> Pooled:
@@ -114,7 +134,7 @@ def small() -> Pooled:
     layers: list[nn.Module] = []
     for inputs, outputs in ((3, 16), (16, 32), (32, 48), (48, 128)):
         layers += [_conv_bn(inputs, outputs, 3, 2), nn.ReLU(inplace=True)]
-    return _initialised(Pooled(layers[:-1], 128), "fan_in")
+    return _initialised(Pooled(layers[:-1], 128, ends=(0, 2, 4)), "fan_in")
 
 
 def basic_block(inputs: int, width: int, stride: int) -> Residual:
@@ -196,9 +216,9 @@ def refuse_bad_features(name: str, network: nn.Module, side: int) -> None:
 
 
 def has_maps(network: nn.Module) -> bool:
-    """Whether a network gives its last maps, too: ``maps(images)``, (n, d, rows, columns).
+    """Whether a network gives its maps, too: ``maps(images)``, a sequence of (n, c, h, w).
 
-    Their means over all places are its features.
+    The means of the last ones over all places are its features.
 
     >>> has_maps(build_backbone("small", seed=0)), has_maps(nn.Linear(2, 3))
     (True, False)
@@ -256,15 +276,27 @@ def _factory(name: str, options: Mapping[str, Any]) -> Callable[[], Any]:
 def _refuse_bad_maps(name: str, network: nn.Module, side: int, features: Tensor) -> None:
     with torch.random.fork_rng(devices=[]):
         maps = _tried(name, network, network.maps, side)  # type: ignore[arg-type]
-    if not isinstance(maps, Tensor) or maps.shape[:2] != features.shape or maps.dim() != 4:
-        gave = tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
-        wrong = f"gives {gave} for 2 images, not (2, {features.shape[1]}, rows, columns)"
-    elif torch.allclose(maps.mean(dim=(2, 3)), features, rtol=1e-3, atol=1e-5, equal_nan=True):
-        return  # features that are no numbers are refused elsewhere
+    if not isinstance(maps, (list, tuple)) or not all(map(_are_maps, maps)) or not maps:
+        wrong = "gives no list of maps (2, channels, rows, columns) for 2 images"
+    elif _same(maps[-1].mean(dim=(2, 3)), features):
+        return
     else:
-        wrong = "gives maps whose means over all places are not the network's features"
+        wrong = "ends with maps whose means over all places are not the network's features"
     raise PolarbearError(
-        f"maps(images) of network {name!r} {wrong}: return what is pooled last, or leave it out"
+        f"maps(images) of network {name!r} {wrong}: return what each stage ends with, what is "
+        "pooled last, or leave it out"
+    )
+
+
+def _are_maps(found: object) -> bool:
+    return isinstance(found, Tensor) and found.dim() == 4 and len(found) == 2
+
+
+def _same(means: Tensor, features: Tensor) -> bool:
+    close = {"rtol": 1e-3, "atol": 1e-5}
+    # Features that are no numbers are refused elsewhere.
+    return means.shape == features.shape and torch.allclose(
+        means, features, equal_nan=True, **close
     )
 
 
