@@ -57,7 +57,7 @@ def assert_as_in_the_run(folder: Path, after: int = 1) -> None:
 
 
 # Beside the paper's, those that predict by more than the network.
-MORE = ("kin", "bic", "il2m", "icarl-nme", "hcv", "slda")
+MORE = ("kin", "bic", "il2m", "icarl-nme", "hcv", "slda", "podnet")
 
 
 @pytest.mark.parametrize("method", [*(m for m in METHODS if m != "joint"), *MORE])

@@ -48,6 +48,7 @@ def test_the_methods_are_there():
         "er-ace",
         "derpp",
         "ss-il",
+        "podnet",
         "hcv",
         "mtkd",
         "kin",

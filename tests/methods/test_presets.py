@@ -11,6 +11,7 @@ from polarbear.named.registry import benchmarks
 CIFAR = ("iirc-cifar", "cil-cifar")
 # They have the rates of their literature, not the paper's.
 SOFTMAX = ("replay", "eeil", "il2m", "wa", "bic", "lwf", "lwm", "er-ace", "derpp", "ss-il")
+OWN_RECIPE = ("kin", "gdumb", "icarl-nme", "podnet")
 # Where no class is below another, they look for no parents.
 ON_FEATURES = ("ncm", "slda", "ranpac")
 IMAGENET = tuple(f"{kind}-imagenet-{size}" for kind in ("iirc", "cil") for size in ("full", "lite"))
@@ -32,7 +33,7 @@ def papers(benchmark: str, method: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("benchmark", [*CIFAR, *IMAGENET])
-@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"kin", "gdumb", "icarl-nme", *SOFTMAX}))
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {*OWN_RECIPE, *SOFTMAX}))
 def test_the_papers_values(benchmark: str, method: str) -> None:
     second = [f"{benchmark}-v2"] if benchmark.startswith("iirc") else []
     for name in (benchmark, f"{benchmark}-v1", *second):
@@ -105,6 +106,26 @@ def test_gdumb_has_the_recipe_of_its_authors_on_cifar() -> None:
         assert (settings.learning_rate, settings.weight_decay) == (0.05, 1e-6)
         assert (settings.batch_size, settings.clip) == (16, 10.0)
         assert (settings.schedule, settings.memory_per_class) == ("cosine", 20)
+
+
+@pytest.mark.parametrize("benchmark", ["iirc-cifar", "cil-cifar", "cil-cifar-b0-5"])
+def test_podnet_has_the_recipe_of_its_authors_on_cifar(benchmark: str) -> None:
+    settings = settings_for("podnet", benchmark)
+    assert [settings.epochs_of(task) for task in (0, 1)] == [160, 160]
+    assert (settings.learning_rate, settings.weight_decay) == (0.1, 5e-4)
+    assert (settings.schedule, settings.batch_size) == ("cosine", 128)
+    in_fives = benchmark == "cil-cifar-b0-5"  # which has a memory for all classes together
+    assert settings.memory_total == (2000 if in_fives else None)
+    assert settings.memory_per_class == 20
+
+
+@pytest.mark.parametrize("benchmark", IMAGENET)
+def test_podnet_has_the_recipe_of_its_authors_on_imagenet(benchmark: str) -> None:
+    settings = settings_for("podnet", benchmark)
+    assert [settings.epochs_of(task) for task in (0, 1)] == [90, 90]
+    assert (settings.learning_rate, settings.weight_decay) == (0.05, 1e-4)
+    assert (settings.schedule, settings.batch_size) == ("cosine", 64)
+    assert settings.options == {"spatial": 8.0, "flat": 10.0, "tuning_rate": 0.01}
 
 
 def test_every_benchmark_has_its_values_in_the_papers_preset() -> None:

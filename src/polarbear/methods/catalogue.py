@@ -169,6 +169,19 @@ METHODS: Mapping[str, Listed] = MappingProxyType(
             "separate softmaxes of old and new classes; distils task by task",
             options={"beside": 32, "temperature": 2.0},
         ),
+        "podnet": Listed(
+            "polarbear.methods.podnet:PODNet",
+            "PODNet",
+            "keeps pooled maps near the previous network's; ten proxies per class",
+            options={
+                "spatial": 3.0,
+                "flat": 1.0,
+                "hinge": False,
+                "imprint_images": 1000,
+                "tuning_epochs": 20,
+                "tuning_rate": 0.05,
+            },
+        ),
         "hcv": Listed(
             "polarbear.methods.hcv:HCV",
             "HCV",

@@ -94,9 +94,18 @@ def softmax_with_holes(logits: Tensor, positive: Tensor, unknown: Tensor) -> Ten
     All are (n, c); what is neither ``positive`` nor ``unknown`` (over 0) is negative, n.
     """
     is_positive = positive > 0
-    against = logits.masked_fill(is_positive | (unknown > 0), NEVER).logsumexp(dim=1, keepdim=True)
-    losses = functional.softplus(against - logits) * is_positive
-    return (losses.sum(dim=1) / is_positive.sum(dim=1).clamp(min=1)).mean()
+    against = log_sum_without(logits, is_positive | (unknown > 0))
+    return mean_over_labels(functional.softplus(against - logits), is_positive)
+
+
+def log_sum_without(logits: Tensor, left_out: Tensor) -> Tensor:
+    """Return log Σ e^z of the logits of an image (n, c) but those left out: (n, 1)."""
+    return logits.masked_fill(left_out, NEVER).logsumexp(dim=1, keepdim=True)
+
+
+def mean_over_labels(losses: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean over images of the mean of their labels' losses; both (n, c), labels bool."""
+    return ((losses * labels).sum(dim=1) / labels.sum(dim=1).clamp(min=1)).mean()
 
 
 def distilled_cross_entropy(

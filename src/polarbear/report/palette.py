@@ -63,6 +63,7 @@ LISTED: Mapping[str, tuple[str, str]] = {
     "replay": ("vermilion", "^"),
     "eeil": ("orange", "s"),
     "il2m": ("green", "^"),
+    "podnet": ("brown", "s"),
 }
 BOUNDS: Mapping[str, str] = {"joint": "D", "incremental-joint": "s", "er-infinite": "^"}
 
