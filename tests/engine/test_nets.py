@@ -296,7 +296,7 @@ class Particular(LikeTimm):
 def my_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("my_nets")
     nets = (Own, LikeTimm, Widthless, Maps, Classifier, Deep, Particular)
-    nets += (WithMaps, OddMaps, FlatMaps)
+    nets += (WithMaps, OddMaps, FlatMaps, BareMaps)
     vars(module).update({c.__name__: c for c in nets}, number=3, words=lambda: "words")
     monkeypatch.setitem(sys.modules, "my_nets", module)
 
