@@ -1,5 +1,6 @@
 """Networks through ``torch.compile``: how often that compiles, and what happens where it fails."""
 
+import logging
 import re
 import shutil
 import threading
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import fake_graphs
+from doc_pages import bench_script
 from engine_run import TinyNetwork, interrupt_at, shapes_stream, tiny
 from polarbear.engine import compiling
 from polarbear.engine.contract.batch import Batch
@@ -276,6 +278,17 @@ def test_advice_to_multiply_in_tf32_is_kept_from_users_and_nothing_else_is(
     with pytest.warns(UserWarning, match="another warning") as told:
         for_batches(4).features(TinyNetwork(), torch.zeros(4, 3, 16, 16))
     assert len(told) == 1
+
+
+def test_the_check_of_a_gpu_takes_what_is_compiled_for_no_refusal() -> None:
+    logger, refusals = logging.getLogger("polarbear"), bench_script("check_gpu").Refusals()
+    logger.addHandler(refusals)
+    try:
+        Compilation("resnet20", frozenset({48})).announce(48)
+        with pytest.raises(RuntimeError, match="does not work here"):
+            compiling.say_why_not(OSError("no compiler"))
+    finally:
+        logger.removeHandler(refusals)
 
 
 def test_a_run_that_was_compiled_goes_on_without_where_that_is_asked(
