@@ -4,6 +4,7 @@ import itertools
 import logging
 import operator
 import random
+import warnings
 from array import array
 from collections import deque
 from collections.abc import Callable
@@ -393,6 +394,16 @@ class LateNetwork(TinyNetwork):
         return features if self.mask is None else features * self.mask
 
 
+class ScriptedNetwork(TinyNetwork):
+    """A network with a part in TorchScript, which keeps its tensors out of Python's sight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch would rather have no new ones
+            self.layers = torch.jit.script(self.layers)
+
+
 class NumpyDrawingER(ER):
     """ER whose loss is weighed at random, by NumPy."""
 
@@ -452,6 +463,7 @@ class MaskedNetwork(TinyNetwork):
         ({"method": "er", "network": "test_graphed:ReplacingNetwork"}, "weights or buffers"),
         ({"method": "er", "network": "test_graphed:CachingNetwork"}, "weights or buffers"),
         ({"method": "er", "network": "test_graphed:LateNetwork"}, "weights or buffers"),
+        ({"method": "er", "network": "test_graphed:ScriptedNetwork"}, "parts in TorchScript"),
     ],
 )
 def test_steps_that_a_replay_would_get_wrong_are_not_captured(
@@ -674,6 +686,22 @@ def test_memory_kept_for_later_is_given_back_where_a_capture_may_need_it(
     make_room(torch.device("cpu"))
     make_room(torch.device(device))
     assert len(calls) == emptied
+
+
+def test_memory_that_cannot_be_given_back_ends_no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        calls.append("asked")
+        raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED")
+
+    calls: list[str] = []
+    kept = {"device": 0, "segment_pool_id": (0, 0), "total_size": 60, "allocated_size": 20}
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 60)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 20)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10, 100))
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: [kept])
+    monkeypatch.setattr(torch.cuda, "empty_cache", refuse)
+    make_room(torch.device("cuda:0"))
+    assert calls == ["asked"]
 
 
 def test_no_copy_binds_gradients_to_the_stream_before_a_capture(

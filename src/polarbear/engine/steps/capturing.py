@@ -4,7 +4,7 @@ import pickle
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -43,6 +43,8 @@ class Before:
         slots = _slots(learner, optimiser)
         tensors = _weights(learner) + slots
         modules = [part for module in _modules(learner) for part in module.modules()]
+        if any(isinstance(part, torch.jit.ScriptModule) for part in modules):
+            raise RuntimeError("a network has parts in TorchScript, whose tensors are out of sight")
         buffers = [(module, dict(module._buffers)) for module in modules]
         logged = {name: total.clone() for name, total in learner.method.logged.items()}
         copies = [torch.empty_like(tensor) for tensor in tensors]
@@ -139,7 +141,8 @@ def make_room(device: torch.device) -> None:
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     # What graphs hold is unused between their steps, too: it is told apart where that matters.
     if free < unused and free < _unused_by_steps(device):
-        torch.cuda.empty_cache()
+        with suppress(RuntimeError):  # refused where a capture before has failed: then as it is
+            torch.cuda.empty_cache()
 
 
 def _unused_by_steps(device: torch.device) -> int:
