@@ -367,6 +367,14 @@ class ReplacingNetwork(TinyNetwork):
         return super().forward(images)
 
 
+class PassesNetwork(ReplacingNetwork):
+    """A network that does so in validation, too."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.steps = self.steps + 1
+        return TinyNetwork.forward(self, images)
+
+
 class CachingNetwork(TinyNetwork):
     """A network with an index as long as the batch, made anew for a batch of another size."""
 
@@ -745,6 +753,20 @@ def test_an_infinity_on_purpose_is_no_divergence(
 ) -> None:
     assert_same(tmp_path, network="test_graphed:MaskedNetwork")
     assert len(captured) == 3
+
+
+def test_the_best_weights_hold_a_buffer_that_was_replaced_in_validation(tmp_path: Path) -> None:
+    found: list[tuple[float, float]] = []
+
+    def look(trainer: Trainer, progress: Progress) -> None:
+        if (progress.epoch, progress.step) == (1, 0):  # none is better than the first, before others
+            passes = float(trainer.learner.model.backbone.steps)
+            found.append((float(trainer.best["backbone.steps"]), passes))
+
+    settings = tiny("er", network="test_graphed:PassesNetwork", tasks=1)
+    assert run(settings, tmp_path / "run", stream=shapes_stream(40), on_step=look)
+    ((kept, passes),) = found
+    assert kept == passes  # a run resumed between steps and validation knows no other
 
 
 def test_the_best_weights_hold_a_buffer_that_was_replaced(tmp_path: Path) -> None:

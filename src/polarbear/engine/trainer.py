@@ -228,7 +228,7 @@ class Trainer:
             # The next epoch is planned while the device is at work on this one.
             if done == plan.steps and p.epoch + 1 < self.phase.epochs:
                 self._planned = self._planned or {p.epoch + 1: self._plan(p.epoch + 1)}
-            if done == plan.steps and self._keeps_best:
+            if done == plan.steps and self._keeps_best and steps.replays_validation:
                 weights = weights or self._weights()
             yield self.progress
         self.refuse_divergence()
@@ -349,7 +349,7 @@ class Trainer:
     def _keep_best(self, score: float, weights: dict[str, Tensor]) -> None:
         """Copy the weights of the best epoch; of equal ones the later.
 
-        ``weights`` were asked for while the device was at work, unless no step was left to do.
+        ``weights`` were asked for while the device was at work, where nobody can replace one since.
         """
         if not self._keeps_best or score < self.progress.best_score:
             return

@@ -196,6 +196,11 @@ class CapturedSteps:
         self.done.synchronize()
         return self.on_host[1].numpy().copy()
 
+    @property
+    def replays_validation(self) -> bool:
+        """Whether validation is captured, too."""
+        return self.graphs.validation is not None
+
     def overtaken_by(self) -> str | None:
         """Return the name of an attribute that has changed since, which no replay would see."""
         if self.places.have_moved():

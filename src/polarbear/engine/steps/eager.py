@@ -89,6 +89,11 @@ class EagerSteps:
         """Return the method's scores for the validation images: (v, seen)."""
         return self.learner.scores(self.valid, validation=True)
 
+    @property
+    def replays_validation(self) -> bool:
+        """Return False: validation runs the network's own lines."""
+        return False
+
     def overtaken_by(self) -> str | None:
         """Return None: every step runs the method's own lines."""
         return None

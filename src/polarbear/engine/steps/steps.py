@@ -29,6 +29,11 @@ class Steps(Protocol):
         """Return the method's scores for the validation images after the epoch: (v, seen)."""
         ...
 
+    @property
+    def replays_validation(self) -> bool:
+        """Whether validation runs no line of Python, which might put a tensor in another's place."""
+        ...
+
     def overtaken_by(self) -> str | None:
         """Return the name of an attribute that has changed since, if these steps do not see it."""
         ...
