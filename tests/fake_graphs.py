@@ -14,8 +14,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from polarbear.engine import trainer
 from polarbear.engine.steps import captured as captured_module
+from polarbear.engine.steps import choice
 from polarbear.engine.steps.captured import CapturedSteps, Graphs
 from polarbear.engine.steps.capturing import Capture
 
@@ -125,7 +125,7 @@ def install(patch: pytest.MonkeyPatch) -> list[CapturedSteps]:
         return FakeGraph()
 
     patch.setattr(CapturedSteps, "_graphs", graphs)
-    patch.setattr(trainer, "can_capture", lambda learner: True)
+    patch.setattr(choice, "can_capture", lambda learner: True)
     patch.setattr(captured_module, "STEPS_A_TURN", 2)
     for name, fake in {
         "CUDAGraph": graph,

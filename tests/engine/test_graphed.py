@@ -759,7 +759,10 @@ def test_the_best_weights_hold_a_buffer_that_was_replaced_in_validation(tmp_path
     found: list[tuple[float, float]] = []
 
     def look(trainer: Trainer, progress: Progress) -> None:
-        if (progress.epoch, progress.step) == (1, 0):  # none is better than the first, before others
+        if (progress.epoch, progress.step) == (
+            1,
+            0,
+        ):  # none is better than the first, before others
             passes = float(trainer.learner.model.backbone.steps)
             found.append((float(trainer.best["backbone.steps"]), passes))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from polarbear.base.arrays import Floats
 from polarbear.base.errors import PolarbearError
@@ -16,16 +16,16 @@ from polarbear.benchmark.stream import Stream
 from polarbear.engine.contract.method import frozen_copy
 from polarbear.engine.contract.phase import Phase
 from polarbear.engine.evaluation import Evaluation
-from polarbear.engine.images.task_pixels import TaskPixels, resident
+from polarbear.engine.images.task_pixels import TaskPixels
 from polarbear.engine.nets.model import weights_are_finite
 from polarbear.engine.recorder import Recorder
-from polarbear.engine.steps.captured import CapturedSteps, can_capture
-from polarbear.engine.steps.eager import EagerSteps
+from polarbear.engine.steps.choice import StepsChoice
 from polarbear.engine.steps.steps import Steps
+from polarbear.engine.task.best_weights import Weights, copied, put_back, weights_of
 from polarbear.engine.task.context import context_of
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
-from polarbear.engine.task.optimiser import build_optimiser, own_parameters
+from polarbear.engine.task.optimiser import build_optimiser
 from polarbear.engine.task.phase_images import main_images, phase_set, task_rows
 from polarbear.engine.task.plateau import Plateau
 from polarbear.engine.task.schedule import TaskRates
@@ -68,7 +68,7 @@ class Trainer:
         self.stream, self.learner, self.recorders = stream, learner, recorders
         self.settings = learner.settings
         self.progress = Progress()
-        self.best: dict[str, Tensor] = {}
+        self.best: Weights = {}
         self.losses: Floats = np.empty(0)  # of the epoch's steps before a checkpoint was taken
         self.optimiser: torch.optim.Optimizer
         self.images: TaskImages
@@ -78,10 +78,7 @@ class Trainer:
         self.evaluation = Evaluation(stream, learner)
         self._told = False
         self._planned: dict[int, EpochPlan] = {}
-        self._captures = self.settings.graph and can_capture(learner)
-        if self._captures and learner.world.size > 1:
-            log.warning("with several processes, steps run one by one: none is captured")
-            self._captures = False
+        self._choice = StepsChoice(learner)
 
     @property
     def tasks(self) -> int:
@@ -169,7 +166,7 @@ class Trainer:
             self.task_steps.close()
             self.task_steps = None
         if self.best and self.progress.phase == 0:
-            self._take_best()
+            put_back(self.learner, self.best)
         self.best = {}  # a later phase ends with its last weights
         for parameter in self.phase.parameters or ():
             parameter.requires_grad_(False)  # as it was, if it is not among those that learn
@@ -215,12 +212,15 @@ class Trainer:
     def _train_epoch(self) -> Iterator[Progress]:
         began, p = time.perf_counter(), self.progress
         plan = self._planned.pop(p.epoch, None) or self._plan(p.epoch)
-        self._drop_overtaken_steps()
+        self.task_steps = self._choice.unless_overtaken(self.task_steps)
         self.learner.method.context.epoch.fill_(p.epoch)
         yield from self._keep_images()
-        steps = self.task_steps = self.task_steps or self._make_steps(plan)
+        steps = self.task_steps = self.task_steps or self._choice.make(
+            *(self.optimiser, self.phase, plan, self.images.valid),
+            rates_change=self._rates().change_by_the_step,
+        )
         rates = self._rates().of_epoch(p.epoch, p.plateau.rate)
-        weights: dict[str, Tensor] = {}
+        weights: Weights = {}
         for done in steps.epoch(plan, rates, p.step, self.losses):
             # A run that pauses in the same place stands before the same progress, told once.
             if done != self.progress.step:
@@ -229,7 +229,7 @@ class Trainer:
             if done == plan.steps and p.epoch + 1 < self.phase.epochs:
                 self._planned = self._planned or {p.epoch + 1: self._plan(p.epoch + 1)}
             if done == plan.steps and self._keeps_best and steps.replays_validation:
-                weights = weights or self._weights()
+                weights = weights or weights_of(self.learner)
             yield self.progress
         self.refuse_divergence()
         self._finish_epoch(steps, plan, time.perf_counter() - began, weights)
@@ -248,37 +248,6 @@ class Trainer:
         images, p = self.images, self.progress
         place = (p.task, epoch) if p.phase == 0 else (p.task, epoch, p.phase)
         return EpochPlan.plan(self.learner, images.training_set, images.reference, place)
-
-    def _drop_overtaken_steps(self) -> None:
-        """Leave captured steps alone once the method has changed what they were captured with."""
-        changed = self.task_steps and self.task_steps.overtaken_by()
-        if self.task_steps and changed:
-            log.warning(
-                "%s has changed between two epochs, which captured steps do not see: steps run one "
-                "by one from here, and slower. What may change belongs into a buffer",
-                changed,
-            )
-            self.task_steps.close()
-            self.task_steps, self._captures = None, False
-
-    def _make_steps(self, plan: EpochPlan) -> Steps:
-        """Return the task's steps: captured where that can be, else eager."""
-        # What a reservoir gives to a step is known there alone: nobody could bring its images.
-        there = resident(self.learner.train_pixels) is not None
-        if self._captures and (there or plan.slots is None):
-            try:
-                return CapturedSteps(
-                    *(self.learner, self.optimiser, self.phase, plan, self.images.valid),
-                    rates_change=self._rates().change_by_the_step,
-                )
-            except RuntimeError as error:
-                log.warning(
-                    "steps cannot be captured as a CUDA graph, so they run one by one "
-                    "and slower: %s",
-                    str(_first_cause(error)),  # text alone: an error holds on to its frames
-                )
-                self._captures = False
-        return EagerSteps(self.learner, self.optimiser, self.phase, self.images.valid)
 
     def refuse_divergence(self) -> None:
         """Raise if a loss of this epoch or a weight is no number; asks the device twice."""
@@ -305,7 +274,7 @@ class Trainer:
         return self.task_steps.loss_values(self.progress.step)
 
     def _finish_epoch(
-        self, steps: Steps, plan: EpochPlan, seconds: float, weights: dict[str, Tensor]
+        self, steps: Steps, plan: EpochPlan, seconds: float, weights: Weights
     ) -> None:
         world, method = self.learner.world, self.learner.method
         # What a method keeps of its own share of the images is that of the first process then.
@@ -337,37 +306,15 @@ class Trainer:
     def _keeps_best(self) -> bool:
         return self.learner.method.keep == "best" and self.progress.phase == 0
 
-    def _weights(self) -> dict[str, Tensor]:
-        """Return what is kept of the best epoch: the tensors themselves, by name.
-
-        Asked for anew in every epoch: a network may put another tensor in the place of a buffer.
-        """
-        found: dict[str, Tensor] = self.learner.model.state_dict()
-        return found | own_parameters(self.learner.method)
-
-    @torch.no_grad()
-    def _keep_best(self, score: float, weights: dict[str, Tensor]) -> None:
+    def _keep_best(self, score: float, weights: Weights) -> None:
         """Copy the weights of the best epoch; of equal ones the later.
 
         ``weights`` were asked for while the device was at work, where nobody can replace one since.
         """
         if not self._keeps_best or score < self.progress.best_score:
             return
-        weights = weights or self._weights()
-        if self.best.keys() == weights.keys():
-            torch._foreach_copy_([self.best[name] for name in weights], list(weights.values()))
-        else:
-            self.best = {name: tensor.clone() for name, tensor in weights.items()}
+        self.best = copied(weights or weights_of(self.learner), self.best)
         self.progress = replace(self.progress, best_score=score)
-
-    @torch.no_grad()
-    def _take_best(self) -> None:
-        """Put the weights of the best epoch in place."""
-        learner, best = self.learner, dict(self.best)
-        for name, parameter in own_parameters(learner.method).items():
-            if name in best:  # checkpoints of earlier versions have the model's alone
-                parameter.copy_(best.pop(name))
-        learner.model.load_state_dict(best)
 
     def _finish_task(self) -> None:
         learner, after = self.learner, self.progress.task
@@ -376,10 +323,3 @@ class Trainer:
         learner.method.teacher = None
         self.evaluation.after_task(after, self.recorders)
         self.progress = Progress(task=after + 1)
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    """Return what went wrong first: a capture that ends after an error ends in another one."""
-    while error.__context__ is not None and not error.__suppress_context__:
-        error = error.__context__
-    return error

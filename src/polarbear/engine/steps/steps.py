@@ -31,7 +31,7 @@ class Steps(Protocol):
 
     @property
     def replays_validation(self) -> bool:
-        """Whether validation runs no line of Python, which might put a tensor in another's place."""
+        """Whether validation runs no line of Python, which might replace a tensor."""
         ...
 
     def overtaken_by(self) -> str | None:
