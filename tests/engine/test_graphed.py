@@ -696,10 +696,13 @@ def test_memory_kept_for_later_is_given_back_where_a_capture_may_need_it(
     assert len(calls) == emptied
 
 
-def test_memory_that_cannot_be_given_back_ends_no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["empty_cache", "memory_snapshot"])
+def test_memory_that_cannot_be_given_back_ends_no_capture(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     def refuse() -> None:
         calls.append("asked")
-        raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED")
+        raise RuntimeError("not with a capture underway, nor with cudaMallocAsync")
 
     calls: list[str] = []
     kept = {"device": 0, "segment_pool_id": (0, 0), "total_size": 60, "allocated_size": 20}
@@ -707,7 +710,7 @@ def test_memory_that_cannot_be_given_back_ends_no_capture(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 20)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10, 100))
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: [kept])
-    monkeypatch.setattr(torch.cuda, "empty_cache", refuse)
+    monkeypatch.setattr(torch.cuda, what, refuse)
     make_room(torch.device("cuda:0"))
     assert calls == ["asked"]
 

@@ -140,8 +140,9 @@ def make_room(device: torch.device) -> None:
     free = torch.cuda.mem_get_info(device)[0]
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     # What graphs hold is unused between their steps, too: it is told apart where that matters.
-    if free < unused and free < _unused_by_steps(device):
-        with suppress(RuntimeError):  # refused where a capture before has failed: then as it is
+    # Refused where a capture before has failed, and by cudaMallocAsync: then it stays as it is.
+    with suppress(RuntimeError):
+        if free < unused and free < _unused_by_steps(device):
             torch.cuda.empty_cache()
 
 
