@@ -82,7 +82,7 @@ def beside(group: Group, paper: Published | None) -> list[str]:
         spans(group.orders),
         ours[0],
         f"{paper.mean[-1]:.2f}",
-        f"{round(found[-1].mean, 3) + 0.0:+.3f}" + plus_minus(found[-1].half_width),
+        f"{found[-1].mean:+z.3f}" + plus_minus(found[-1].half_width),
         f"{apart} of {len(known)}" if known else DASH,
         ours[1],
         f"{np.nanmean(paper.mean):.3f}",

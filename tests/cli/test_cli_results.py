@@ -52,6 +52,12 @@ def test_a_ratio_says_of_how_many_cases_it_is(capsys: Any) -> None:
 # --- compare ----------------------------------------------------------------------------------
 
 
+def test_a_difference_that_rounds_to_nothing_has_no_minus(capsys: Any) -> None:
+    shown = printed(capsys, "compare", RESULTS / "iirc-cifar" / "icarl-cnn")
+    assert "+0.000" in shown  # 0.1498 after task 21, where the paper has 0.15
+    assert "-0.000" not in shown
+
+
 def cifar_run(folder: str, level: float, **settings: Any) -> Path:
     return make_run(Path(folder), benchmark="iirc-cifar", level=level, **settings)
 

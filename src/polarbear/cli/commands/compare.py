@@ -275,7 +275,7 @@ def _cells(line: Line, ours: str, theirs: str, digits: int = 3) -> tuple[str, ..
         str(line["task"]),
         share(line[ours]),
         share(line[theirs], digits),
-        number(line["difference"], "+.3f"),
+        number(line["difference"], "+z.3f"),
         "–" if half is None else f"±{half:.3f}",
     )
 

@@ -232,7 +232,7 @@ def share(number: float | None, digits: int = 3) -> str:
 def number(value: float | None, form: str) -> str:
     """Write a number in a form of one's own, or a dash where there is none.
 
-    >>> number(0.02, "+.3f"), number(None, "+.3f")
-    ('+0.020', '–')
+    >>> number(0.02, "+.3f"), number(-0.0001, "+z.3f"), number(None, "+.3f")
+    ('+0.020', '+0.000', '–')
     """
     return "–" if value is None else format(value, form)
