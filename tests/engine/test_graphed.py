@@ -409,7 +409,7 @@ class ScriptedNetwork(TinyNetwork):
         super().__init__()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch would rather have no new ones
-            self.layers = torch.jit.script(self.layers)
+            self.layers[0] = torch.jit.script(self.layers[0])
 
 
 class NumpyDrawingER(ER):
