@@ -1,7 +1,10 @@
 """A task's images, decoded once and kept: what a run gives is the same wherever they are."""
 
 import logging
+import os
 import resource
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -168,8 +171,11 @@ def test_a_way_that_is_asked_for_is_gone(
     assert ("as asked" in caplog.text) == (way == "streamed")
 
 
-def test_memory_for_images_is_taken_before_they_are_decoded() -> None:
-    """Else runs of a fleet that begin together would each count it as free."""
+LARGE = (400, 256, 256, 3)
+
+
+def print_growth_before_decoding() -> None:
+    """Print by how many bytes this process has grown when the first images are decoded."""
     at_work = []
 
     def taken() -> int:
@@ -177,17 +183,28 @@ def test_memory_for_images_is_taken_before_they_are_decoded() -> None:
 
     class Large:
         def __len__(self) -> int:
-            return 400
+            return LARGE[0]
 
         def __getitem__(self, rows: Any) -> Pixels:
             if isinstance(rows, np.ndarray):
                 at_work.append(taken())
-            return np.ones((len(np.arange(400)[rows]), 256, 256, 3), np.uint8)
+            return np.ones((len(np.arange(LARGE[0])[rows]), *LARGE[1:]), np.uint8)
 
     pixels, before = TaskPixels(Large(), CPU, "resident"), taken()
-    list(pixels.keep(np.arange(400)))
-    assert min(at_work) - before > 400 * 256 * 256 * 3 * 0.95
-    assert all((batch == 1).all() for batch in pixels.batches([np.arange(400)]))
+    list(pixels.keep(np.arange(LARGE[0])))
+    assert all((batch == 1).all() for batch in pixels.batches([np.arange(LARGE[0])]))
+    print(min(at_work) - before)
+
+
+def test_memory_for_images_is_taken_before_they_are_decoded() -> None:
+    """Else runs of a fleet that begin together would each count it as free."""
+    # A process of its own: one that has run other tests may have as much to spare already.
+    code = "import test_task_pixels as here; here.print_growth_before_decoding()"
+    paths = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=paths, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) > np.prod(LARGE) * 0.95
 
 
 def test_a_gpu_without_room_leaves_images_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
