@@ -127,3 +127,14 @@ def test_a_network_without_maps_is_refused_before_the_first_step() -> None:
     with pytest.raises(PolarbearError, match=r"WithoutMaps has no maps\(images\), which"):
         next(trainer.steps())
     assert trainer.progress.task == 0
+
+
+def test_on_a_frozen_network_it_is_lwf() -> None:
+    """Features are maps of one place there: nobody can look elsewhere."""
+    heads = []
+    for method in ("lwf", "lwm"):
+        trainer, _ = trainer_for(tiny(method, network="small", frozen=True, epochs=1, tasks=2))
+        for _ in trainer.steps():
+            pass
+        heads.append(trainer.learner.model.head.weight)
+    assert torch.equal(*heads)
