@@ -3,6 +3,7 @@
     python bench/run.py er:0 --root data                           # one run alone
     python bench/run.py er:0-9 agem:0,3 --root data --out runs     # a fleet
     python bench/run.py kin-no-parents:0-2 --variants bench/kin.json --root data
+    python bench/run.py wa:0 wa:0@cil-cifar wa:0@cil-cifar-b0-5 --root data   # one fleet of several
 
 On a GPU a step's time is the device's, so training and in-task validation are counted together;
 what one epoch's validation takes is measured apart.
@@ -15,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -52,13 +54,23 @@ def clocked(owner: Any, name: str, part: str) -> None:
     setattr(owner, name, outer)
 
 
-def chosen(spec: str) -> Iterator[tuple[str, int]]:
-    """Read ``er:0-9``, ``agem:0,3`` or ``module:Class:0`` as pairs of a method and an order."""
+@dataclass(frozen=True)
+class Chosen:
+    """A run that was asked for: a method or a variant's name, an order, a benchmark."""
+
+    method: str
+    order: int
+    benchmark: str
+
+
+def chosen(spec: str, benchmark: str) -> Iterator[Chosen]:
+    """Read ``er:0-9``, ``agem:0,3``, ``wa:0@cil-cifar`` or ``module:Class:0`` as runs."""
+    spec, _, elsewhere = spec.partition("@")
     method, _, orders = spec.rpartition(":")
     for part in orders.split(","):
         first, _, last = part.partition("-")
         for order in range(int(first), int(last or first) + 1):
-            yield method, order
+            yield Chosen(method, order, elsewhere or benchmark)
 
 
 def named_settings(file: str) -> dict[str, dict[str, Any]]:
@@ -67,15 +79,10 @@ def named_settings(file: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def job(name: str, order: int, args: argparse.Namespace) -> Job:
-    asked = {
-        "method": name,
-        "benchmark": args.benchmark,
-        **args.settings,
-        **args.variants.get(name, {}),
-    }
-    settings = settings_for(**asked, order=order, keep_scores=True)
-    return job_into(args.out / name.replace(":", ".") / f"order-{order}", settings, args.root)
+def job(one: Chosen, args: argparse.Namespace) -> Job:
+    asked = {**asdict(one), **args.settings, **args.variants.get(one.method, {})}
+    folder = args.out / one.benchmark / one.method.replace(":", ".") / f"order-{one.order}"
+    return job_into(folder, settings_for(**asked, keep_scores=True), args.root)
 
 
 def job_into(folder: Path, settings: Settings, root: str | Path) -> Job:
@@ -107,7 +114,9 @@ def write_summary(path: Path, args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="+", help="METHOD:ORDERS, such as er:0-9 or agem:0,3")
+    parser.add_argument(
+        "runs", nargs="+", help="METHOD:ORDERS[@BENCHMARK], such as er:0-9 or wa:0,3@cil-cifar"
+    )
     parser.add_argument("--root", default="data")
     parser.add_argument("--benchmark", default="iirc-cifar")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"))
@@ -123,7 +132,7 @@ def main() -> None:
     clocked(Learner, "remember", "memory")
     clocked(session, "_save", "checkpoints")
     clocked(CapturedSteps, "__init__", "capturing graphs")
-    jobs = [job(method, order, args) for spec in args.runs for method, order in chosen(spec)]
+    jobs = [job(one, args) for spec in args.runs for one in chosen(spec, args.benchmark)]
     began = time.perf_counter()
     # Not forked: a process that has a GPU must not be.
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
