@@ -17,6 +17,7 @@ class SoftmaxMethod(Method):
     than all others together, as every rule reads them.
     """
 
+    head = "fresh"
     keep = "last"
 
     def scores(self, images: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ class Method(nn.Module):
 
     summary: ClassVar[str] = ""
     title: ClassVar[str] = ""
-    head: ClassVar[Literal["linear", "cosine", "proxies"] | str] = "linear"
+    head: ClassVar[Literal["linear", "fresh", "cosine", "proxies"] | str] = "linear"
     keep: ClassVar[Literal["best", "last"]] = "best"
     inclusive: ClassVar[bool] = False
     replay: ClassVar[Literal["none", "mixed", "reference"]] = "none"

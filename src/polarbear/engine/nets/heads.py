@@ -11,6 +11,7 @@ with the ``sizes`` it had, ``load_state_dict``.
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -66,6 +67,28 @@ class LinearHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (n, seen) for features (n, d)."""
         return functional.linear(features, self.weight[: self.seen], self.bias[: self.seen])
+
+
+class FreshHead(LinearHead):
+    """A linear head whose rows are as drawn, with a bias of 0, when their class comes.
+
+    Weight decay shrinks rows that get no gradient: after ten tasks of 170 epochs at a rate of 0.1
+    and a decay of 0.0002, one that waits has a hundredth of its length. The literature's
+    class-incremental methods draw rows when their classes come.
+    """
+
+    def __init__(self, features: int, classes: int, seed: int = 0) -> None:
+        """Draw all rows, and remember how."""
+        super().__init__(features, classes, seed)
+        self.drawn = partial(LinearHead, features, classes, seed)
+
+    def grow(self, seen: int) -> None:
+        """Use the rows of classes up to ``seen``, the new ones as they were drawn."""
+        new = slice(self.seen, seen)
+        super().grow(seen)
+        with torch.no_grad():
+            self.weight[new] = self.drawn().weight[new].to(self.weight)
+            self.bias[new] = 0
 
 
 class CosineHead(nn.Module):
@@ -171,6 +194,7 @@ class ProxyHead(CosineHead):
 HEADS: Mapping[str, Callable[[int, int, int], nn.Module]] = MappingProxyType(
     {
         "linear": LinearHead,
+        "fresh": FreshHead,
         "cosine": lambda features, classes, seed: CosineHead(features, seed),
         "proxies": lambda features, classes, seed: ProxyHead(features, seed),
     }
