@@ -25,9 +25,10 @@ COSTS = ("minutes per run", "of a device", "runs", "hardware")
 
 
 def tables(results: Path = RESULTS) -> str:
-    """Return a section for each benchmark, in Markdown."""
+    """Return a section for each benchmark, in Markdown, IIRC's first."""
     folders = sorted(
-        one for one in results.iterdir() if one.is_dir() and one.name not in NO_METHODS
+        (one for one in results.iterdir() if one.is_dir() and one.name not in NO_METHODS),
+        key=lambda one: (not one.name.startswith("iirc"), one.name),
     )
     return "\n\n".join(section(folder) for folder in folders)
 

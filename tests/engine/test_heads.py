@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from polarbear.base.errors import PolarbearError, UnknownNameError
-from polarbear.engine.nets.heads import CosineHead, LinearHead, ProxyHead, build_head
+from polarbear.engine.nets.heads import CosineHead, FreshHead, LinearHead, ProxyHead, build_head
 
-KINDS = ["linear", "cosine", "proxies"]
+KINDS = ["linear", "fresh", "cosine", "proxies"]
 D = 6
 
 
@@ -179,6 +179,19 @@ def test_linear_weights_start_normal_with_gain_1() -> None:
 def test_classes_beyond_a_linear_head_are_refused() -> None:
     with pytest.raises(PolarbearError, match="21 classes do not fit a linear head of 20"):
         grown("linear", 21)
+
+
+def test_rows_that_decayed_are_as_drawn_when_their_class_comes() -> None:
+    head, drawn = FreshHead(D, 20, seed=3), LinearHead(D, 20, seed=3).weight
+    head.grow(4)
+    with torch.no_grad():
+        head.weight *= 0.5
+        head.bias += 1
+    head.grow(7)
+    torch.testing.assert_close(head.weight[:4], drawn[:4] / 2)
+    assert torch.equal(head.weight[4:7], drawn[4:7])
+    assert head.bias[4:7].tolist() == [0.0] * 3
+    assert (head.bias[:4] == 1).all()
 
 
 # The cosine head.

@@ -40,13 +40,14 @@ TABLE["icarl-norm"] = TABLE["icarl-cnn"] | {"head": "cosine"}
 TABLE["lucir"] = TABLE["icarl-norm"]
 TABLE["kin"] = TABLE["icarl-norm"] | {"inclusive": False}
 TABLE["icarl-nme"] = TABLE["icarl-cnn"]
-TABLE["replay"] = {"replay": "mixed", "keep": "last", "selection": "herding"}
+SOFTMAX = {"head": "fresh", "keep": "last"}
+TABLE["replay"] = SOFTMAX | {"replay": "mixed", "selection": "herding"}
 TABLE["il2m"] = TABLE["replay"]
 TABLE["wa"] = TABLE["bic"] = TABLE["eeil"] = TABLE["replay"] | {"wants_teacher": True}
-TABLE["lwf"] = TABLE["lwm"] = {"keep": "last", "wants_teacher": True}
-TABLE["er-ace"] = {"replay": "reference", "keep": "last", "selection": "reservoir"}
+TABLE["lwf"] = TABLE["lwm"] = SOFTMAX | {"wants_teacher": True}
+TABLE["er-ace"] = SOFTMAX | {"replay": "reference", "selection": "reservoir"}
 TABLE["derpp"] = TABLE["er-ace"]
-TABLE["ss-il"] = {"replay": "reference", "keep": "last", "wants_teacher": True}
+TABLE["ss-il"] = SOFTMAX | {"replay": "reference", "wants_teacher": True}
 TABLE["podnet"] = TABLE["wa"] | {"head": "proxies"}
 TABLE |= {name: {"keep": "last"} for name in ("ncm", "slda", "ranpac")}
 PLAIN = {

@@ -218,10 +218,10 @@ def il2m_after(images: dict[str, list[Batch]], sizes: tuple[int, ...] = (4, 3)) 
     """
     method = resolve("il2m")
     learner, old = method(model_for(method)), 0
-    with torch.no_grad():
-        learner.model.head.bias.copy_(torch.tensor([1.0, 2, -9, 2, 1, 2, 1.5, 0, 0, 0]))
     for task, size in enumerate(sizes):
         learner.model.head.grow(old + size)
+        biases = torch.tensor([1.0, 2, -9, 2, 1, 2, 1.5])
+        learner.model.head.bias.data[old : old + size] = biases[old : old + size]
         memory = images["memory"] if task == len(sizes) - 1 else []
         batches = {"task": images[f"task {task}"], "memory": memory}
         context = context_for(task, old, old + size)
@@ -555,6 +555,17 @@ def test_icarl_predicts_the_nearest_mean() -> None:
     assert predicted.sum(dim=1).tolist() == [1] * 6
     assert predicted.int().argmax(dim=1).tolist() == expected
     assert len(set(expected)) > 1
+
+
+def test_icarl_tells_means_apart_that_are_one_in_bf16() -> None:
+    learner = at_task(resolve("icarl-nme"))
+    learner.end_task()
+    images = random_images(6, 3)
+    nearest = torch.nn.functional.normalize(learner.model.features(images))[0].detach()
+    learner.means = torch.stack([nearest * (1 - 1e-4), nearest])
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=True):
+        learner.model.features = lambda some: nearest.expand(len(some), -1)
+        assert learner.scores(images).argmax(dim=1).tolist() == [1] * 6
 
 
 def test_a_class_without_stored_images_has_no_mean() -> None:

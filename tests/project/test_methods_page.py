@@ -102,6 +102,19 @@ def test_the_class_incremental_page_is_what_the_script_writes(classes: ModuleTyp
     assert classes.written(page) == page, "run python bench/class_incremental.py"
 
 
+def test_the_class_incremental_claim_is_that_of_the_files(classes: ModuleType) -> None:
+    claim = PAGES["docs/explanation/class-incremental.md"].split("**")[1]
+    names = ("replay", "icarl-nme", "wa", "bic")
+    ours = [
+        classes.accuracies(classes.groups_in(classes.RESULTS / "cil-cifar-b0-5")[name])[1]
+        for name in names
+    ]
+    assert "{}, {}, {} and {} %".format(*ours) in claim
+    assert (
+        "{}, {}, {} and {} are published".format(*(classes.LAST[name] for name in names)) in claim
+    )
+
+
 def test_class_incremental_accuracies_stand_beside_published_ones(
     classes: ModuleType, tmp_path: Path
 ) -> None:

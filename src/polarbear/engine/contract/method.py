@@ -22,8 +22,9 @@ class Method(nn.Module):
 
     The class attributes tell the engine what to provide:
 
-    - ``head``: ``linear`` (full size from the start), ``cosine`` (grows with the tasks),
-      ``proxies`` (the same with ten rows per class), or the dotted path of a class of your own
+    - ``head``: ``linear`` (full size from the start), ``fresh`` (the same, but a class's row is as
+      it was drawn when the class comes), ``cosine`` (grows with the tasks), ``proxies`` (the same
+      with ten rows per class), or the dotted path of a class of your own
       (``package.module:Class``; :mod:`.nets.heads` says what it must have).
     - ``keep``: the weights a task ends with, of its ``best`` epoch or its ``last``.
     - ``inclusive``: whether a logit of exactly 0 predicts a class.
