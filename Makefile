@@ -57,12 +57,15 @@ DRAW := $(POLARBEAR) report --formats svg,png
 DRAWN := build/figures
 # Of all that ran, the paper's methods and Kin: more curves than these cover one another.
 PAPERS := finetune,er,er-infinite,agem,icarl-cnn,icarl-norm,lucir,kin,incremental-joint
+# And what others have published, beside ER, Kin and the bounds.
+FIELD := er,er-infinite,icarl-nme,wa,bic,er-ace,derpp,hcv,mtkd,kin,ncm,slda,ranpac,incremental-joint
 figures: DEMO := --orders 5
 figures: demo build/memory/ready
 	rm -rf $(DRAWN)
 	$(DRAW) runs/demo --out $(DRAWN)/demo
 	$(DRAW) build/memory --figures memory --out $(DRAWN)/memory
 	$(DRAW) results/iirc-cifar --paper --methods $(PAPERS) --out $(DRAWN)/iirc-cifar
+	$(DRAW) results/iirc-cifar --methods $(FIELD) --figures average-pw-js,bytes-kept --out $(DRAWN)/field
 	rm -f docs/figures/*
 	cp $(DRAWN)/demo/figures/{levels,superclasses,average-pw-js,average-jaccard,per-task,forgetting,questions,river}.svg docs/figures
 	cp $(DRAWN)/demo/figures/{confusion,confusion-icarl-norm,gallery-icarl-norm,side-by-side}.png docs/figures
@@ -70,6 +73,8 @@ figures: demo build/memory/ready
 	cp $(DRAWN)/memory/figures/memory.svg docs/figures
 	for file in $(DRAWN)/iirc-cifar/{figures/*.svg,tables/*.md}; do \
 		cp $$file docs/figures/iirc-cifar-$${file##*/}; done
+	for file in $(DRAWN)/field/figures/*.svg; do \
+		cp $$file docs/figures/iirc-cifar-field-$${file##*/}; done
 
 build/memory/ready: $(VENVS)/demo/ready
 	rm -rf build/memory
