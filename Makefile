@@ -73,7 +73,7 @@ figures: demo build/memory/ready
 	cp $(DRAWN)/memory/figures/memory.svg docs/figures
 	for file in $(DRAWN)/iirc-cifar/{figures/*.svg,tables/*.md}; do \
 		cp $$file docs/figures/iirc-cifar-$${file##*/}; done
-	for file in $(DRAWN)/field/figures/*.svg; do \
+	for file in $(DRAWN)/field/{figures/*.svg,tables/decisions.md}; do \
 		cp $$file docs/figures/iirc-cifar-field-$${file##*/}; done
 
 build/memory/ready: $(VENVS)/demo/ready

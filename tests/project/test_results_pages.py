@@ -217,6 +217,18 @@ def test_the_table_of_kins_decisions_is_that_of_the_files() -> None:
         assert cells(said) == [f"{score:.3f}" for score in due], name
 
 
+def test_what_methods_know_and_say_is_that_of_the_files() -> None:
+    said = " ".join(PAGES["docs/explanation/scores.md"].split())
+    ends = {
+        name: (run["r"][21], run["r_by_rule"]["expected-tree"][21])
+        for name in ("wa", "bic", "derpp", "er-ace")
+        for run in runs(name)[:1]
+    }
+    assert "at {:.3f} and {:.3f};".format(*(ends[name][0] for name in ("wa", "bic"))) in said
+    for pair in (("wa", "bic"), ("derpp", "er-ace")):
+        assert "{:.3f} and {:.3f}.".format(*(ends[name][1] for name in pair)) in said
+
+
 def test_what_is_said_of_kin_in_words_is_so() -> None:
     found = runs("kin")
     last, over = [run["r"][21] for run in found], [mean(run["r"]) for run in found]
