@@ -2,8 +2,9 @@
 
 A capture notes every operation of PyTorch with the tensors it used, a replay does them again on
 the same tensors. What a step does with buffers, cursors and addresses is as on a GPU; streams,
-races and speed are not. Unlike a real one, a capture also computes, and a replay repeats what a
-step does to a method's tensors on the host.
+races and speed are not. Memory that a capture makes for itself holds rubbish before every replay,
+as where other graphs of the same pool have used it meanwhile. Unlike a real one, a capture also
+computes, and a replay repeats what a step does to a method's tensors on the host.
 """
 
 from contextlib import nullcontext
@@ -41,17 +42,25 @@ class FakeGraph:
     def __init__(self) -> None:
         self.operations: list[Any] = []
         self.notes = Notes(self.operations)
+        self.pool: list[FakeGraph] = []
+        self.made: list[torch.Tensor] = []
 
-    def capture_begin(self, pool: object, capture_error_mode: str) -> None:
+    def capture_begin(self, pool: "list[FakeGraph]", capture_error_mode: str) -> None:
         """Note what is done from now on."""
         assert capture_error_mode == "thread_local"
+        self.pool = pool
         self.notes.__enter__()
 
     def capture_end(self) -> None:
         """Note no more."""
         self.notes.__exit__(None, None, None)
+        self.made = _made_by(self.operations)
+        self.pool.append(self)
 
     def replay(self) -> None:
+        for graph in self.pool:
+            for memory in graph.made:
+                _spoil(memory)
         with torch.no_grad():
             below = torch._C._AutoDispatchBelowAutograd()
             for func, args, kwargs, results in self.operations:
@@ -62,7 +71,33 @@ class FakeGraph:
             del below
 
     def reset(self) -> None:
-        self.operations = []
+        self.operations, self.made = [], []
+        self.pool.remove(self)
+
+
+def _made_by(operations: list[Any]) -> list[torch.Tensor]:
+    """Return the memory that operations made, flat, and did not find."""
+    found, made = set(), {}
+    for _, args, kwargs, results in operations:
+        for tensor in _tensors((args, kwargs)):
+            if (place := tensor.untyped_storage().data_ptr()) not in made:
+                found.add(place)
+        for tensor in _tensors(results):
+            if (place := tensor.untyped_storage().data_ptr()) not in found:
+                made.setdefault(place, tensor)
+    return [torch.empty(0, dtype=t.dtype).set_(t.untyped_storage()) for t in made.values()]
+
+
+def _tensors(of: Any) -> list[torch.Tensor]:
+    return [t for t in tree_leaves(of) if isinstance(t, torch.Tensor) and t.numel()]
+
+
+def _spoil(memory: torch.Tensor) -> None:
+    if memory.dtype == torch.bool:
+        memory.fill_(True)
+    else:
+        real = memory.is_floating_point()
+        memory.fill_(torch.nan if real else torch.iinfo(memory.dtype).max)
 
 
 class FakeStream:
@@ -134,7 +169,7 @@ def install(patch: pytest.MonkeyPatch) -> list[CapturedSteps]:
         "current_stream": FakeStream,
         "default_stream": FakeStream,
         "Event": FakeEvent,
-        "graph_pool_handle": lambda: (0, 1),
+        "graph_pool_handle": list,
     }.items():
         patch.setattr(torch.cuda, name, fake)
     patch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)

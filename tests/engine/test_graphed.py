@@ -11,7 +11,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -36,6 +36,7 @@ from polarbear.engine.steps.capturing import (
     Before,
     Capture,
     Places,
+    capturing,
     copy_all,
     make_room,
 )
@@ -79,6 +80,22 @@ def test_replayed_steps_are_the_eager_ones(
 ) -> None:
     assert_same(tmp_path, method)
     assert len(captured) == 3
+
+
+def test_what_a_fake_graph_made_for_itself_is_gone_before_the_next_replay() -> None:
+    pool: list[fake_graphs.FakeGraph] = []
+    first, second = fake_graphs.FakeGraph(), fake_graphs.FakeGraph()
+    weight = torch.ones(2)
+    with capturing(cast(Any, first), pool):
+        left = weight * 2
+        weight.add_(left)
+    with capturing(cast(Any, second), pool):
+        weight.add_(left)
+    weight.fill_(1)
+    first.replay()
+    assert weight.tolist() == [3, 3]
+    second.replay()
+    assert weight.isnan().all()
 
 
 @pytest.mark.usefixtures("cpu_bf16")

@@ -23,6 +23,7 @@ from engine_run import (
 )
 from polarbear.engine.contract.batch import Batch
 from polarbear.engine.contract.method import Method
+from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.engine.trainer import Trainer
 from polarbear.launch.check.learner import check_learner
 from polarbear.launch.runner import run
@@ -68,6 +69,25 @@ def test_captured_steps_are_the_eager_ones(
     changes = {"learning_rate": 0.05, "options": OPTIONS.get(name, {})}
     fast, slow = losses_with_and_without_graphs(tmp_path, name, **changes)
     assert len(captured) == CAPTURES[name]
+    assert fast == pytest.approx(slow)
+
+
+def test_captured_steps_are_the_eager_ones_while_a_reservoir_fills(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    captured = fake_graphs.install(monkeypatch)
+    by_count: list[int | None] = []
+    inner = CapturedSteps._train
+
+    def train(self: CapturedSteps, images: int, beside: int | None = None) -> None:
+        by_count.append(beside)
+        inner(self, images, beside)
+
+    monkeypatch.setattr(CapturedSteps, "_train", train)
+    changes = {"memory_per_class": 10, "options": {"beside": 48}}
+    fast, slow = losses_with_and_without_graphs(tmp_path, "derpp", learning_rate=0.05, **changes)
+    assert len(captured) == 3
+    assert [count for count in by_count if count is not None] == [0, 32, 64]
     assert fast == pytest.approx(slow)
 
 
