@@ -7,6 +7,7 @@ python bench/check_gpu.py er agem --compile
 import argparse
 import json
 import logging
+import operator
 import sys
 import tempfile
 import time
@@ -20,6 +21,8 @@ from polarbear.engine.nets.fused import features as fused
 from polarbear.launch.runner import run
 from polarbear.methods.catalogue import method_names
 from polarbear.methods.presets import settings_for
+from polarbear.methods.registry import resolve
+from polarbear.methods.softmax import SoftmaxMethod
 
 PATHS = {
     "eager fp32": {"graph": False, "precision": "fp32"},
@@ -35,12 +38,30 @@ WAYS = {
 }
 COMPILED = {"compiled": {"compile": True, "fused": False}}
 # Losses apart from eager fp32, as a part of it. Rounding shifts the first epoch's little; from
-# then on each step carries it further, A-GEM's most, where it can turn a projection on or off.
+# then on each step carries it further, A-GEM's most, where it can turn a projection on or off. It
+# can also turn herding to other images, and a later phase may have few: of the 22 of BiC's, half
+# were others after weights had been 1e-6 more or less, at a rate of 0.001, too, and its losses
+# 0.03 to 0.08 apart.
 FIRST = 0.01
 
 
-def later(method: str, path: str) -> float:
-    return 0.05 if path == "graph fp32" and method != "agem" else 0.15
+def later(method: str, path: str, phase: str) -> float:
+    return 0.05 if path == "graph fp32" and method != "agem" and not phase else 0.15
+
+
+def rate(method: str) -> float:
+    """Return a rate at which rounding stays far below the limits, and a wrong step does not.
+
+    At 0.1, eager steps on a CPU whose first weights were 1e-6 more or less went up to 0.018 apart
+    in DER++'s first epoch and 0.09 later, 0.013 and 0.22 in BiC's, and 0.95 in its phase; replayed
+    on fake graphs from the same weights, they were the same. At 0.003, none of seven softmax
+    methods went further than 0.002 and 0.009, nor with 2e-3 more or less, as bf16 rounds; two
+    steps too many before the first put DER++ 0.025 apart and BiC 0.032. What hardly moves a loss,
+    such as DER++'s stored logits (0.006 where all were 0), is for the tests with fake graphs.
+    """
+    if method == "kin":  # a cosine head of scale 16 carries rounding ten times as far
+        return 0.01
+    return 0.003 if method not in WAYS and issubclass(resolve(method), SoftmaxMethod) else 0.1
 
 
 class Refusals(logging.Handler):
@@ -53,16 +74,19 @@ class Refusals(logging.Handler):
             raise RuntimeError(message)
 
 
-def losses(method: str, stream: polarbear.Stream, **changes: object) -> list[float]:
+def losses(
+    method: str, stream: polarbear.Stream, **changes: object
+) -> tuple[list[float], list[str]]:
+    """Return each epoch's mean loss, and its phase: empty in a task's main one."""
     small = {"epochs": 2, "first_task_factor": 1.0, "tasks": 2, "batch_size": 48}
-    # A cosine head of scale 16 carries rounding ten times as far at the same rate.
-    net = {"network": "resnet20", "learning_rate": 0.01 if method == "kin" else 0.1}
+    net = {"network": "resnet20", "learning_rate": rate(method)}
     way = WAYS.get(method, {})
     settings = settings_for("er" if way else method, "iirc-shapes", **small | net | way | changes)
     with tempfile.TemporaryDirectory() as folder:
         run(settings, Path(folder) / "run", stream=stream)
-        lines = (Path(folder) / "run" / "epochs.jsonl").read_text().splitlines()
-    return [json.loads(line)["loss"] for line in lines]
+        text = (Path(folder) / "run" / "epochs.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [line["loss"] for line in lines], [line.get("phase", "") for line in lines]
 
 
 def agree(method: str, stream: polarbear.Stream, paths: dict[str, dict[str, object]]) -> bool:
@@ -71,10 +95,11 @@ def agree(method: str, stream: polarbear.Stream, paths: dict[str, dict[str, obje
     good = True
     for name, changes in paths.items():
         began = time.perf_counter()
-        found = losses(method, stream, **changes)
+        found, phases = losses(method, stream, **changes)
         eager = eager or found
         apart = [abs(a - b) / a for a, b in zip(eager, found, strict=True)]
-        good &= apart[0] <= FIRST and max(apart) <= later(method, name)
+        limits = [later(method, name, phase) for phase in phases]
+        good &= apart[0] <= FIRST and all(map(operator.le, apart, limits))
         shown = " ".join(f"{loss:.4f}" for loss in found)
         taken = time.perf_counter() - began
         far = f"{apart[0]:.1e}, {max(apart):.1e}"
