@@ -229,6 +229,20 @@ def test_what_methods_know_and_say_is_that_of_the_files() -> None:
         assert "{:.3f} and {:.3f}.".format(*(ends[name][1] for name in pair)) in said
 
 
+def test_what_the_papers_methods_know_is_that_of_the_files() -> None:
+    said = " ".join(PAGES["docs/explanation/scores.md"].split())
+    ends = [
+        tuple(mean(run[of][21] for run in runs(name)) for of in ("r", "r_top1"))
+        for name in ("er", "icarl-norm", "er-infinite")
+    ]
+    words = (
+        "ER ends at {:.3f} by the threshold and at {:.3f} by its likeliest class",
+        "iCaRL-norm at {:.3f} and {:.3f}",
+        "ER-infinite at {:.3f} and {:.3f}.",
+    )
+    assert ", ".join(one.format(*end) for one, end in zip(words, ends, strict=True)) in said
+
+
 def test_what_is_said_of_kin_in_words_is_so() -> None:
     found = runs("kin")
     last, over = [run["r"][21] for run in found], [mean(run["r"]) for run in found]

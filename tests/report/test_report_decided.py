@@ -15,9 +15,12 @@ from polarbear.base.sealed import sealed
 from polarbear.cli import main
 from polarbear.launch.runner import run
 from polarbear.report.build import build_report, draw
+from polarbear.report.figures.decisions import decisions
+from polarbear.report.options import Options
 from polarbear.report.read.decided import ORACLES, RULES, decided
 from polarbear.report.read.runs import read_runs
 from polarbear.report.read.words import of_n
+from polarbear.report.tables.decisions import decision_tables
 from polarbear.runs.decided import ASKED
 from polarbear.runs.folder import RunFolder
 from polarbear.score.decide import Seen, decision
@@ -128,6 +131,45 @@ def test_runs_without_raw_scores_are_named(folder: Path, tmp_path: Path) -> None
     assert found.left_out[small] == "its summary was written without its raw scores"
     assert f"has no raw scores after task {TASKS - 1}" in found.left_out[lost]
     assert "give --root of the run's data" in found.left_out[short]
+
+
+def test_summaries_from_before_say_what_they_know(folder: Path, tmp_path: Path) -> None:
+    """The likeliest class's score, and the paper's rule where the run predicted by it."""
+    assert main(["summarise", str(folder), "--out", str(tmp_path)]) == 0
+    file = tmp_path / "iirc-shapes" / "er" / "order-4.json"
+    settings = json.loads((file.parent / "order-0.json").read_text("utf-8"))["settings"]
+    summary(file, [0.5, 0.3], r_top1=[0.6, 0.4], order=4, seed=100, settings=settings)
+    found = decided(read_runs(tmp_path))
+    er, _ = found.groups
+    values = {rule: found.values["er"][rule][-1] for rule in RULES}
+    assert [values[rule] for rule in ("own", "threshold", "top1")] == [0.3, 0.3, 0.4]
+    assert (found.of(er, "top1").n, found.of(er, "expected-tree").n) == (3, 2)
+    assert not found.left_out
+
+
+def test_a_mean_of_fewer_runs_than_there_are_says_so(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["summarise", str(folder), "--out", str(tmp_path)]) == 0
+    file = tmp_path / "iirc-shapes" / "er" / "order-4.json"
+    settings = json.loads((file.parent / "order-0.json").read_text("utf-8"))["settings"]
+    summary(file, [0.5, 0.3], r_top1=[0.6, 0.4], order=4, seed=100, settings=settings)
+    capsys.readouterr()
+    assert main(["decide", str(tmp_path)]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("ER "))
+    assert line.count("(n = 2)") == 2  # expected and expected-tree
+    (table,) = decision_tables(read_runs(tmp_path), Options())
+    assert [cell.text.endswith("(n = 2)") for cell in table.rows[0]].count(True) == 2
+
+
+def test_a_figure_has_the_methods_whose_oracle_is_known(folder: Path, tmp_path: Path) -> None:
+    settings = RunFolder(folder / "er-0").manifest()["settings"]
+    file = tmp_path / "iirc-shapes" / "er" / "order-4.json"
+    summary(file, [0.5, 0.3], r_top1=[0.6, 0.4], order=4, seed=100, settings=settings)
+    with pytest.raises(DataError, match="what an oracle makes of its raw scores"):
+        decisions(read_runs(tmp_path), Options())
+    (drawn,) = decisions(read_runs([tmp_path, folder / "kin-0"]), Options())
+    assert "1 run with kept raw scores" in drawn.caption
 
 
 @pytest.mark.parametrize("over", ["last", "tasks"])

@@ -26,7 +26,8 @@ def decide(
     """Tell what a method knows from what it decides: score kept raw scores by other rules.
 
     A line per method, a column per rule, means with 95 % intervals over runs; own is what the runs
-    predicted. Only runs made with --keep-scores can be asked; others are named.
+    predicted. Only runs made with --keep-scores can be asked; others are named. Summaries from
+    before all rules were asked have own, threshold and top1 alone.
     """
     runs = read_runs(paths, jobs=JOBS)
     found = decided(runs, root, over)
@@ -43,7 +44,7 @@ def decide(
     table = plain_table("method", "runs", "orders", "seeds", *map(rule_in_words, RULES))
     for group in found.groups:
         who = (group.title, str(group.count), spans(group.orders), spans(group.seeds))
-        table.add_row(*who, *(_cell(found.of(group, rule)) for rule in RULES))
+        table.add_row(*who, *(_cell(found.of(group, rule), group.count) for rule in RULES))
     print_table(screen, table)
     for line in _left_out(found.left_out):
         screen.print(f"left out: {line}", style="dim", soft_wrap=True)
@@ -79,5 +80,6 @@ def _numbers(found: Decided, group: Group) -> dict[str, dict[str, Any] | None]:
     return by_rule
 
 
-def _cell(one: Sample) -> str:
-    return share(one.mean) + (f" ± {share(one.half_width)}" if one.n > 1 else "")
+def _cell(one: Sample, count: int) -> str:
+    of_fewer = f" (n = {one.n})" if 0 < one.n < count else ""
+    return share(one.mean) + (f" ± {share(one.half_width)}" if one.n > 1 else "") + of_fewer

@@ -3,7 +3,7 @@
 from textwrap import fill
 from typing import Any
 
-from polarbear.base.errors import counted
+from polarbear.base.errors import DataError, counted
 from polarbear.report.figures import curves, style
 from polarbear.report.figures.curves import labels, legend_columns
 from polarbear.report.figures.style import Drawing, points
@@ -22,13 +22,16 @@ DECISION, KNOWLEDGE = "decision: what was predicted", "knowledge"
 def decisions(runs: Runs, options: Options) -> list[Drawing]:
     """Draw pw-JS of each method's own decision, and of the best oracle on the same raw scores."""
     found = decided(runs, options.root)
-    names = [rule_in_words(found.knowledge(group)) for group in found.groups]
+    groups = tuple(g for g in found.groups if found.of(g, found.knowledge(g)).n)
+    if not groups:
+        raise DataError("no run says what an oracle makes of its raw scores")
+    names = [rule_in_words(found.knowledge(group)) for group in groups]
     oracles = ", ".join(dict.fromkeys(names))
-    knowledge = [found.of(group, found.knowledge(group)) for group in found.groups]
-    own = [found.of(group, "own") for group in found.groups]
+    knowledge = [found.of(group, found.knowledge(group)) for group in groups]
+    own = [found.of(group, "own") for group in groups]
     names_below = legend_columns((DECISION, f"{KNOWLEDGE}: {oracles}"), options.width)
-    figure = style.new_figure(options.width, 1.1 + 0.36 * len(found.groups))
-    axes, label = figure.add_subplot(), labels(found.groups)
+    figure = style.new_figure(options.width, 1.1 + 0.36 * len(groups))
+    axes, label = figure.add_subplot(), labels(groups)
     for place, (low, high) in enumerate(zip(own, knowledge, strict=True)):
         axes.plot([low.mean, high.mean], [place - APART, place + APART], color="#bbbbbb", zorder=1)
     for name, numbers, marker, shift in (
@@ -41,18 +44,18 @@ def decisions(runs: Runs, options: Options) -> list[Drawing]:
         look: Any = {"color": COLOURS[0 if marker == "o" else 1], "marker": marker}
         look |= {"capsize": points(2)}
         axes.errorbar(means, places, xerr=spread, linestyle="none", label=name, **look)
-    axes.set_yticks(range(len(own)), [label(group) for group in found.groups])
+    axes.set_yticks(range(len(own)), [label(group) for group in groups])
     axes.set_ylim(len(own) - 0.5, -0.5)
     highest = max(one.mean for one in (*own, *knowledge) if one.n)
     axes.set_xlim(0, min(1.02, 1.15 * max(highest, 1e-9)))
     axes.set_xlabel(found.words)
     figure.legend(loc="outside lower center", ncols=names_below[0])
-    curves.note(axes, over_runs(found.groups), options.width)
-    over = counted(sum(group.count for group in found.groups), "run")
+    curves.note(axes, over_runs(groups), options.width)
+    over = counted(sum(group.count for group in groups), "run")
     words = (
         f"Knowledge and decision: {found.words} of what each method predicted, and of what an "
         f"oracle, which is told the hierarchy, predicts by the same raw scores ({oracles}), "
         f"{runs.benchmark}, test images; {over} with kept raw scores, bars: 95 % "
-        f"intervals where n ≥ {ENOUGH} ({which_runs(found.groups)})."
+        f"intervals where n ≥ {ENOUGH} ({which_runs(groups)})."
     )
     return [Drawing("decisions", words, figure)]

@@ -30,7 +30,7 @@ class Decided:
     """pw-JS by each rule of :data:`RULES`, of the runs that have kept their raw scores.
 
     ``values`` has an array (runs,) by the group's name and the rule's, NaN where a rule cannot be
-    asked; ``left_out`` says why other runs are not in it.
+    asked, or was not by whoever wrote a summary; ``left_out`` says why other runs are not in it.
     """
 
     groups: tuple[Group, ...]
@@ -106,8 +106,8 @@ def _without(groups: Iterable[Group], paths: Iterable[Path]) -> tuple[Group, ...
 
 
 def _in_summary(run: Run) -> bool:
-    """Whether a run is a summary that says what each rule made of its raw scores."""
-    return not run.classes and all(f"pw_jaccard/{rule}" in run.scores for rule in ASKED)
+    """Whether a run is a summary that says what some rule made of its raw scores."""
+    return not run.classes and any(f"pw_jaccard/{rule}" in run.scores for rule in ASKED)
 
 
 def _not_kept(run: Run) -> str:
@@ -124,9 +124,12 @@ def _scored(run: Run, after: int, root: str | Path | None) -> dict[str, float]:
     if after not in run.done:
         why = "joint training has the last alone" if run.joint else "it has not come so far"
         raise DataError(f"it has no scores after task {after}: {why}")
+    own = float(run.scores["pw_jaccard"][after])
+    usual = {USUAL: own} if run.settings.get("decision") == USUAL else {}
     if _in_summary(run):
-        by_rule = {rule: float(run.scores[f"pw_jaccard/{rule}"][after]) for rule in ASKED}
-        return {OWN_RULE: float(run.scores["pw_jaccard"][after])} | by_rule
+        told = {rule: run.scores.get(f"pw_jaccard/{rule}") for rule in ASKED}
+        by_rule = {rule: float(r[after]) for rule, r in told.items() if r is not None}
+        return dict.fromkeys(RULES, np.nan) | {OWN_RULE: own} | usual | by_rule
     scores = RunFolder(run.path).raw(run.moment(after))
     if scores is None:
         raise DataError(f"it has no raw scores after task {after}: they were not kept, or deleted")
@@ -135,7 +138,5 @@ def _scored(run: Run, after: int, root: str | Path | None) -> dict[str, float]:
     refuse_other_data(run, f"the raw scores after task {after}", scores.shape, view)
     parents = parents_after(RunFolder(run.path), run.moment(after), len(view.classes))
     about = Seen.of(stream.hierarchy, view.classes, parents=parents)
-    own = float(run.scores["pw_jaccard"][after])
-    # Whether a score of exactly 0 is a yes, the run knows, and its folder does not.
-    usual = {USUAL: own} if run.settings.get("decision") == USUAL else {}
+    # Whether a score of exactly 0 is a yes, the run knows, and its folder does not: so ``usual``.
     return {OWN_RULE: own} | score_by_rule(scores, about, view.targets) | usual

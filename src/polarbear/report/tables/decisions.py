@@ -7,6 +7,7 @@ from polarbear.report.read.words import spans
 from polarbear.report.tables.formats import Cell, Table
 from polarbear.report.tables.results import WHO, full, mean_interval
 from polarbear.score.decide import rule_in_words
+from polarbear.score.intervals import Sample
 
 
 def decision_tables(runs: Runs, options: Options) -> list[Table]:
@@ -20,7 +21,7 @@ def decision_tables(runs: Runs, options: Options) -> list[Table]:
     ]
     for group in found.groups:
         by_rule = {rule: found.of(group, rule) for rule in RULES}
-        numbers = (Cell(mean_interval(one.mean, one.half_width)) for one in by_rule.values())
+        numbers = (Cell(_in_words(one, group.count)) for one in by_rule.values())
         who = (group.title, str(group.count), spans(group.orders), spans(group.seeds))
         rows.append((*map(Cell, who), *numbers))
         for rule, one in by_rule.items():
@@ -30,6 +31,13 @@ def decision_tables(runs: Runs, options: Options) -> list[Table]:
     words = (
         f"{found.words} by decision rule, {runs.benchmark}, test images, of the runs that have "
         "kept their raw scores, with 95 % intervals over runs. Own is what the runs predicted; an "
-        "oracle is told the hierarchy, which no learner is."
+        "oracle is told the hierarchy, which no learner is. A dash: the method infers no parents, "
+        "or its summary is from before the rule was asked."
     )
     return [Table("decisions", words, head, tuple(rows), tuple(records))]
+
+
+def _in_words(one: Sample, count: int) -> str:
+    """Write a rule's mean, and of how many runs it is where not all have it."""
+    of_fewer = f" (n = {one.n})" if 0 < one.n < count else ""
+    return mean_interval(one.mean, one.half_width) + of_fewer
