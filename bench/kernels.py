@@ -36,10 +36,22 @@ def plain(net: nn.Module, batch: Tensor) -> Tensor:
         return net(batch)
 
 
+def layers(net: nn.Module, batch: Tensor) -> Tensor:
+    """Triton's kernels alone, a layer in two: what GPUs with less shared memory use."""
+    works, fused.whole_images_work = fused.whole_images_work, lambda *size: False
+    try:
+        return ours(net, batch)
+    finally:
+        fused.whole_images_work = works
+
+
 def ours(net: nn.Module, batch: Tensor) -> Tensor:
     with torch.autocast("cuda", torch.bfloat16):
         assert fused.suits(net, batch)
         return fused.features(net, batch)
+
+
+WAYS = {"plain": plain, "layers": layers, "fused": ours}
 
 
 def apart(a: Tensor, b: Tensor) -> float:
@@ -49,13 +61,13 @@ def apart(a: Tensor, b: Tensor) -> float:
 def show_agreement() -> None:
     """Errors of both bf16 ways against fp32: the fused one's should not be larger."""
     exact, goal = network(), torch.randn(BATCH, 64, device="cuda")
-    nets = {"plain": copy.deepcopy(exact), "fused": copy.deepcopy(exact)}
-    batch, ways = images(), {"plain": plain, "fused": ours}
+    nets = {name: copy.deepcopy(exact) for name in WAYS}
+    batch = images()
     torch.backends.cudnn.allow_tf32 = False
     truth = exact(batch)
     (truth * goal).sum().backward()
     for name, net in nets.items():
-        found = ways[name](net, batch)
+        found = WAYS[name](net, batch)
         (found.float() * goal).sum().backward()
         pairs = list(zip(net.parameters(), exact.parameters(), strict=True))
         errors = torch.tensor([apart(p.grad, q.grad) for p, q in pairs])
@@ -73,7 +85,7 @@ def show_agreement() -> None:
     with torch.no_grad():
         for name, net in nets.items():
             net.load_state_dict(exact.state_dict())
-            print(f"{name}: in evaluation off by {apart(ways[name](net, batch), exact(batch)):.4f}")
+            print(f"{name}: in evaluation off by {apart(WAYS[name](net, batch), exact(batch)):.4f}")
 
 
 def graph_of(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
@@ -243,14 +255,12 @@ def main() -> None:
     show_agreement()
     print(f"({time.perf_counter() - began:.0f} s)")
     for runs in args.fleets:
-        before, after = rate(plain, runs), rate(ours, runs)
-        shown = f"plain {before:9,.0f}, fused {after:9,.0f} images/s, {after / before:.2f}x"
-        print(f"{runs:2} runs: {shown}", flush=True)
-        before, after = (rate(way, runs, of=evaluation) for way in (plain, ours))
-        shown = f"plain {before:9,.0f}, fused {after:9,.0f} images/s, {after / before:.2f}x"
-        print(f"   in evaluation: {shown}", flush=True)
-    show_kernels(plain, 12)
-    show_kernels(ours)
+        for of in (step, evaluation):
+            rates = {name: rate(way, runs, of=of) for name, way in WAYS.items()}
+            shown = ", ".join(f"{name} {found:9,.0f}" for name, found in rates.items())
+            print(f"{runs:2} runs, {of.__name__}: {shown} images/s", flush=True)
+    for way in WAYS.values():
+        show_kernels(way, 25)
     print(f"({time.perf_counter() - began:.0f} s)", flush=True)
     if args.search:
         search()

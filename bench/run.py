@@ -15,7 +15,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -100,14 +100,22 @@ def report_run(name: str, outcome: Outcome, args: argparse.Namespace, pool: Exec
     took = f"{cost.seconds:.0f} s, {cost.device_seconds or cost.seconds:.0f} s of the device"
     print(name, took, folder.table().r.round(3), flush=True)
     if args.results:
-        pool.submit(write_summary, folder.path, args)
+        pool.submit(write_summary, folder.path, args).add_done_callback(tell_failure)
+
+
+def tell_failure(done: Future[None]) -> None:
+    """Say that a summary could not be written: nobody waits for it."""
+    if done.exception() is not None:
+        print(f"summary not written: {done.exception()!r}", flush=True)
 
 
 def write_summary(path: Path, args: argparse.Namespace) -> None:
     """Write a run's summary, a variant's under its name."""
     folder = RunFolder(path)
-    settings = folder.manifest()["settings"]
-    summary = summarise(folder, load(settings["benchmark"], settings["order"], args.root))
+    manifest = folder.manifest()
+    settings, joint = manifest["settings"], len(manifest["classes"]) == 1
+    stream = load(settings["benchmark"], settings["order"], args.root, joint=joint)
+    summary = summarise(folder, stream)
     named = {"method": path.parent.name} if path.parent.name in args.variants else {}
     write_json(result_path(args.results, summary | named), summary)
 

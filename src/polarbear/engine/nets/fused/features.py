@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from polarbear.engine.nets.fused import blocks
 from polarbear.engine.nets.fused.launch import (
     CONVOLVE,
     Gradients,
@@ -42,12 +43,15 @@ REACH = 2**31 - 2**20
 
 @dataclass(frozen=True, eq=False)
 class PassedBlock:
-    """What a block leaves for its way back; ``between`` and ``out`` are its activations."""
+    """What a block leaves for its way back; ``between`` and ``out`` are its activations.
+
+    Those between are left out where the kernels for whole images make them from ``first`` again.
+    """
 
     first: Passed
     second: Passed
     shortcut: Passed | None
-    between: Tensor
+    between: Tensor | None
     out: Tensor
 
 
@@ -135,6 +139,23 @@ def _try_out(device: torch.device, height: int, width: int) -> None:
             features(net.eval(), images)
 
 
+@cache
+def whole_images_work(device: torch.device, height: int, width: int) -> bool:
+    """Whether the kernels that have whole images in shared memory compile and run here."""
+    if not blocks.take(height, width, device):
+        return False
+    try:
+        blocks.try_out(device)
+    except Exception as error:
+        log.warning(
+            "the kernels for whole images do not work here, so slower ones are used: %s: %s",
+            type(error).__name__,
+            error,
+        )
+        return False
+    return True
+
+
 def features(backbone: nn.Module, images: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Return the features (n, 64) of images (n, 3, h, w), as ``backbone(images)`` would."""
     # Triton launches on the current GPU, wherever the tensors lie.
@@ -153,13 +174,16 @@ def evaluated_features(backbone: nn.Module, images: Tensor, dtype: torch.dtype) 
     layers = [*_layers(backbone)]
     weights = iter(_rounded(layers, dtype))
     pixels = _pixels(images, layers[0].inputs, dtype)
+    whole = _has_whole(images, dtype)
     stem, _, *residuals = backbone.layers  # type: ignore[misc]
     maps = evaluated(_layer(stem), next(weights), pixels, relu=True)
     for residual in residuals:
         first, second, *past = [(layer, next(weights)) for layer in _layers_of(residual)]
-        between = evaluated(*first, maps, relu=True)
+        by_whole = whole and blocks.do(first[0])
+        between = (blocks.evaluated if by_whole else evaluated)(*first, maps, relu=True)
         added = evaluated(*past[0], maps, relu=False) if past else maps
-        maps = evaluated(*second, between, added, relu=residual.relu_after)
+        last = blocks.evaluated if whole else evaluated
+        maps = last(*second, between, added, relu=residual.relu_after)
     return maps.mean(dim=(1, 2))
 
 
@@ -192,12 +216,14 @@ class ForwardPass:
         self._sums = iter(_zeros([2 * layer.outputs for layer in layers], images.device))
         self._weights = iter(_rounded(layers, dtype))
         pixels = _pixels(images, layers[0].inputs, dtype)
+        self.whole = _has_whole(images, dtype)
+        self._unended: tuple[Passed, Tensor] | None = None
         stem, _, *residuals = backbone.layers  # type: ignore[misc]
         self.stem = self._convolve(_layer(stem), pixels)
         self.start = maps = normalise(self.stem, None, relu=True)
         self.blocks: list[PassedBlock] = []
-        for residual in residuals:
-            block = self._block(residual, maps)
+        for residual, following in zip(residuals, [*residuals[1:], None], strict=True):
+            block = self._block(residual, maps, following)
             self.blocks = [*self.blocks, block] if keep else [block]
             maps = block.out
 
@@ -214,23 +240,46 @@ class ForwardPass:
             if block.shortcut is not None:
                 yield block.shortcut
 
-    def _block(self, residual: Residual, maps: Tensor) -> PassedBlock:
+    def _block(self, residual: Residual, maps: Tensor, following: Residual | None) -> PassedBlock:
         layers = _layers_of(residual)
         first = self._convolve(layers[0], maps)
-        between = normalise(first, None, relu=True)
-        second = self._convolve(layers[1], between)
+        between = None if self.whole else normalise(first, None, relu=True)
+        second = self._convolve(layers[1], first if between is None else between)
         shortcut = self._convolve(layers[2], maps) if len(layers) > 2 else None
         past = maps if shortcut is None else shortcut
-        out = normalise(second, past, relu=residual.relu_after)
+        out = self._end(second, past, residual, following)
         return PassedBlock(first, second, shortcut, between, out)
 
-    def _convolve(self, layer: Layer, source: Tensor) -> Passed:
-        n, height, width, _ = source.shape
+    def _end(
+        self, second: Passed, past: Tensor | Passed, residual: Residual, following: Residual | None
+    ) -> Tensor:
+        """Return a block's maps; the next one's first layer writes them, where it can."""
+        if (
+            self.whole
+            and isinstance(past, Tensor)
+            and residual.relu_after
+            and following is not None
+            and blocks.do(_layers_of(following)[0])
+        ):
+            self._unended = second, past
+            return torch.empty_like(second.raw)
+        return normalise(second, past, relu=residual.relu_after)
+
+    def _convolve(self, layer: Layer, source: Tensor | Passed) -> Passed:
+        """Convolve maps, or what the layer below has passed, after its batch norm and ReLU."""
+        maps = source.raw if isinstance(source, Passed) else source
+        n, height, width, _ = maps.shape
         shape = (n, height // layer.stride, width // layer.stride, layer.outputs)
-        passed = Passed(
-            layer, source, source.new_empty(shape), next(self._weights), next(self._sums)
-        )
-        convolve(source, passed.weights, passed.raw, layer.stride, sums=passed.sums)
+        passed = Passed(layer, maps, maps.new_empty(shape), next(self._weights), next(self._sums))
+        if isinstance(source, Passed):
+            blocks.convolve_normalised(source, passed)
+        elif self._unended is not None:
+            blocks.convolve_ended(*self._unended, source, passed)
+            self._unended = None
+        elif self.whole and blocks.do(layer):
+            blocks.convolve(source, passed)
+        else:
+            convolve(source, passed.weights, passed.raw, layer.stride, sums=passed.sums)
         return passed
 
 
@@ -260,33 +309,35 @@ class BackwardPass:
         self, block: PassedBlock, flow: Tensor, below: Passed, activations: Tensor
     ) -> Tensor:
         """Return the gradient before the ReLU of the block below, for one after its sum."""
-        inner = torch.empty_like(block.between)
-        self._below(block.second, flow, block.first, block.between, inner)
+        inner = self._below(block.second, flow, block.first, block.between)
         past = flow if block.shortcut is None else self._shortcut(block.shortcut, flow)
-        lower = torch.empty_like(activations)
-        self._below(block.first, inner, below, activations, lower, added=past)
-        return lower
+        return self._below(block.first, inner, below, activations, added=past)
 
     def _below(
         self,
         passed: Passed,
         flow: Tensor,
         below: Passed,
-        activations: Tensor,
-        out: Tensor,
+        activations: Tensor | None,
         added: Tensor | None = None,
-    ) -> None:
+    ) -> Tensor:
         """Take a gradient through a layer and the ReLU below it, and sum it for that batch norm."""
+        sums = self.into[id(below)].sums
+        if self.forward.whole and blocks.do(passed.layer):
+            into = self.into[id(passed)]
+            return blocks.back(passed, flow, into, below, sums, activations, added)
+        out = torch.empty_like(below.raw)
         convolve(
             self._through_layer(passed, flow),
             passed.weights,
             out,
-            sums=self.into[id(below)].sums,
+            sums=sums,
             added=added,
             activations=activations,
             raw=below.raw,
             backward=True,
         )
+        return out
 
     def _shortcut(self, passed: Passed, flow: Tensor) -> Tensor:
         self._sum(passed, flow)
@@ -315,6 +366,10 @@ def room_for(passed: list[Passed]) -> dict[int, Gradients]:
     norms = torch.split(torch.empty(sum(channels), device=device), channels)
     parts = zip(passed, sums, weights, norms[::2], norms[1::2], strict=True)
     return {id(p): Gradients(*rest) for p, *rest in parts}
+
+
+def _has_whole(images: Tensor, dtype: torch.dtype) -> bool:
+    return dtype == torch.bfloat16 and whole_images_work(images.device, *images.shape[2:])
 
 
 def _layer(pair: nn.Module) -> Layer:

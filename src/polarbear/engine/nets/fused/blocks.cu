@@ -1,0 +1,611 @@
+// The 3x3 layers of a small residual network that write as many channels as they read: 16 on maps
+// of 32x32, 32 on 16x16, 64 on 8x8. A block of threads has whole images in shared memory, so that
+// every value comes from memory once, not once for each of nine taps, and batch norm and ReLU are
+// done on the way in. Going back, one kernel makes the gradients of the maps and of the filter.
+//
+// Maps are (images, side, side, C) in bfloat16, filters (outputs, 3, 3, inputs), sums (2 C) in
+// float32. In shared memory an image has a border of zeros.
+
+#ifdef __CUDACC__
+using u32 = unsigned int;
+
+// Four 8x8 matrices: thread l gives the address of row l % 8 of matrix l / 8, and gets the
+// elements (l / 4, 2 (l % 4)) and the next one of each.
+__device__ __forceinline__ void load_matrices(u32 (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(static_cast<u32>(__cvta_generic_to_shared(row))));
+}
+
+// The same, each matrix turned over its diagonal.
+__device__ __forceinline__ void load_matrices_turned(u32 (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(static_cast<u32>(__cvta_generic_to_shared(row))));
+}
+
+// d (16x8) += a (16x16) b (16x8).
+__device__ __forceinline__ void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+               "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ float low(u32 pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+__device__ __forceinline__ u32 packed(float first, float second) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+#endif
+
+extern __shared__ uint4 pool[];
+
+// What a first convolution of a block reads: maps as they are, or the end of the block before.
+// A second convolution reads the first one's maps through batch norm and ReLU.
+enum Source { PLAIN, NORMALISED, ENDED };
+
+constexpr int TAPS = 9;
+
+template <int C>
+struct Shape {
+  static constexpr int side = 512 / C;
+  static constexpr int padded = side + 2;
+  static constexpr int pixels = side * side;
+  static constexpr int area = padded * padded;  // pixels in shared memory
+  static constexpr int chunks = C / 8;          // of eight channels, 16 bytes
+  static constexpr int step = side < 16 ? 2 : 1;  // rows that sixteen pixels take
+  static constexpr int tiles = C == 16 ? 8 : 4;   // times sixteen pixels that a warp does
+  static constexpr int columns = C == 32 ? 4 : 2;  // times eight channels that it writes
+  static constexpr int warps = C == 16 ? 8 : 4;    // that share an image
+};
+
+// Where a chunk of a pixel lies in shared memory: eight neighbours' are in eight different places
+// of 128 bytes, or the banks would serve them one after the other.
+template <int C>
+__device__ __forceinline__ int place(int pixel, int chunk) {
+  constexpr int chunks = Shape<C>::chunks;
+  return pixel * chunks + (chunk ^ (pixel / (8 / chunks) % chunks));
+}
+
+// What a warp works on: sixteen pixels at a time, from this image, row and column on.
+template <int C>
+struct Part {
+  int image, row, column, output;
+
+  __device__ __forceinline__ explicit Part(int warp) {
+    constexpr int side = Shape<C>::side;
+    image = warp / Shape<C>::warps;
+    const int rest = warp % Shape<C>::warps;
+    column = side > 16 ? rest % 2 * 16 : 0;
+    row = side > 16 ? rest / 2 * 8 : side == 16 ? rest * 4 : 0;
+    output = side < 16 ? rest * 16 : 0;
+  }
+
+  __device__ __forceinline__ int row_of(int i) const {
+    return Shape<C>::side < 16 ? row + i / 8 : row;
+  }
+
+  __device__ __forceinline__ int column_of(int i) const {
+    return Shape<C>::side < 16 ? i % 8 : column + i;
+  }
+
+  // Of pixel i of the first sixteen, in shared memory.
+  __device__ __forceinline__ int inside(int i) const {
+    constexpr int padded = Shape<C>::padded;
+    return (image * padded + row_of(i) + 1) * padded + column_of(i) + 1;
+  }
+};
+
+template <int C>
+__device__ __forceinline__ void clear_border(uint4* tile, int images) {
+  constexpr int padded = Shape<C>::padded, chunks = Shape<C>::chunks;
+  constexpr int border = 4 * padded - 4;
+  for (int i = threadIdx.x; i < images * border * chunks; i += blockDim.x) {
+    const int at = i / chunks % border, image = i / chunks / border;
+    int row, column;
+    if (at < 2 * padded) {
+      row = at / padded * (padded - 1);
+      column = at % padded;
+    } else {
+      row = (at - 2 * padded) / 2 + 1;
+      column = at % 2 * (padded - 1);
+    }
+    const int pixel = (image * padded + row) * padded + column;
+    tile[place<C>(pixel, i % chunks)] = uint4{0, 0, 0, 0};
+  }
+}
+
+// Bring a filter into shared memory, tap by tap. The channels that are written are reordered
+// within sixteen, so that a thread of `multiply` has four neighbours: 4 q + 2 j + e, where it has
+// e of its pair q in matrix j.
+template <int C, bool BACK>
+__device__ __forceinline__ void load_filter(uint4* weights, const uint4* from) {
+  constexpr int sixteens = C / 16;
+  for (int i = threadIdx.x; i < C * TAPS * sixteens; i += blockDim.x) {
+    const int sixteen = i % sixteens, tap = i / sixteens % TAPS, output = i / sixteens / TAPS;
+    const uint4 a = from[2 * i], b = from[2 * i + 1];
+    if (BACK) {
+      const int row = tap * C + output;
+      weights[place<C>(row, 2 * sixteen)] = uint4{a.x, a.z, b.x, b.z};
+      weights[place<C>(row, 2 * sixteen + 1)] = uint4{a.y, a.w, b.y, b.w};
+    } else {
+      const int o = output % 16;
+      const int row = tap * C + output - o + o / 2 % 2 * 8 + o / 4 * 2 + o % 2;
+      weights[place<C>(row, 2 * sixteen)] = a;
+      weights[place<C>(row, 2 * sixteen + 1)] = b;
+    }
+  }
+}
+
+// total += the tile's pixels times the filter; BACK turns the filter round. A row of pixels is
+// loaded once for the three rows of taps that it meets.
+template <int C, bool BACK>
+__device__ __forceinline__ void convolve(float (&total)[Shape<C>::tiles][Shape<C>::columns][4],
+                                         const uint4* tile, const uint4* weights, int start,
+                                         int output) {
+  constexpr int step = Shape<C>::step, tiles = Shape<C>::tiles, pairs = Shape<C>::columns / 2;
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int k = 0; k < C / 16; k++) {
+#pragma unroll
+    for (int x = 0; x < 3; x++) {
+      u32 taps[3][pairs][4];
+#pragma unroll
+      for (int y = 0; y < 3; y++) {
+        const int tap = BACK ? 8 - 3 * y - x : 3 * y + x;
+#pragma unroll
+        for (int n = 0; n < pairs; n++) {
+          if (BACK) {
+            const int row = tap * C + 16 * k + lane % 16;
+            load_matrices_turned(
+                taps[y][n], weights + place<C>(row, output / 8 + 2 * n + lane / 16));
+          } else {
+            const int row = tap * C + output + 16 * n + lane / 16 * 8 + lane % 8;
+            load_matrices(taps[y][n], weights + place<C>(row, 2 * k + lane / 8 % 2));
+          }
+        }
+      }
+#pragma unroll
+      for (int q = -1; q <= step * (tiles - 1) + 1; q++) {
+        u32 values[4];
+        const int pixel = start + q * Shape<C>::padded + x - 1;
+        load_matrices(values, tile + place<C>(pixel, 2 * k + lane / 16));
+#pragma unroll
+        for (int y = 0; y < 3; y++) {
+          const int above = q + 1 - y;
+          if (above < 0 || above % step || above / step >= tiles) continue;
+#pragma unroll
+          for (int n = 0; n < pairs; n++) {
+            multiply(total[above / step][2 * n], values, taps[y][n][0], taps[y][n][1]);
+            multiply(total[above / step][2 * n + 1], values, taps[y][n][2], taps[y][n][3]);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Fill a tile with images, of which `whole` are there; load(i) gives the i-th chunk of them.
+template <int C, int IMAGES, class Load>
+__device__ __forceinline__ void fill(uint4* tile, int whole, Load load) {
+  using S = Shape<C>;
+#pragma unroll 8
+  for (int i = threadIdx.x; i < IMAGES * S::pixels * S::chunks; i += 32 * S::warps * IMAGES) {
+    const int pixel = i / S::chunks, image = pixel / S::pixels;
+    const int row = pixel % S::pixels / S::side, column = pixel % S::side;
+    const int inside = (image * S::padded + row + 1) * S::padded + column + 1;
+    tile[place<C>(inside, i % S::chunks)] = image < whole ? load(i) : uint4{0, 0, 0, 0};
+  }
+}
+
+// Visit what a thread has of a convolution, four channels at a time: visit(n, at, inside, four,
+// values), where the four channels from 4 `four` on are the n-th, `at` is their place in maps, in
+// fours, and `inside` the pixel's in shared memory.
+template <int C, class Visit>
+__device__ __forceinline__ void visit_fours(
+    const float (&total)[Shape<C>::tiles][Shape<C>::columns][4], const Part<C>& part, int first,
+    Visit visit) {
+  using S = Shape<C>;
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int t = 0; t < S::tiles; t++) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int i = lane / 4 + 8 * half;
+      const int row = part.row_of(i) + t * S::step;
+      const int pixel = ((first + part.image) * S::side + row) * S::side + part.column_of(i);
+      const int inside = part.inside(i) + t * S::step * S::padded;
+#pragma unroll
+      for (int n = 0; n < S::columns / 2; n++) {
+        const int four = part.output / 4 + 4 * n + lane % 4;
+        const float values[4] = {total[t][2 * n][2 * half], total[t][2 * n][2 * half + 1],
+                                 total[t][2 * n + 1][2 * half], total[t][2 * n + 1][2 * half + 1]};
+        visit(n, pixel * (C / 4) + four, inside, four, values);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void unpack(float (&into)[4], uint2 fours) {
+  into[0] = low(fours.x);
+  into[1] = high(fours.x);
+  into[2] = low(fours.y);
+  into[3] = high(fours.y);
+}
+
+// Add a warp's sums of four channels (q = lane % 4) to the block's.
+__device__ __forceinline__ void gather(float (&sums)[4], float* gathered) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    float sum = sums[e];
+    sum += __shfl_xor_sync(0xffffffffu, sum, 4);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 8);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 16);
+    if (lane < 4) atomicAdd(gathered + 4 * lane + e, sum);
+  }
+}
+
+__device__ __forceinline__ void load_eight(float (&into)[8], const float* from) {
+#pragma unroll
+  for (int e = 0; e < 8; e++) into[e] = from[e];
+}
+
+// Two bfloat16 numbers through batch norm, plus others, and ReLU.
+__device__ __forceinline__ u32 normed(u32 pair, const float* factor, const float* offset,
+                                      u32 added = 0) {
+  const float first = low(pair) * factor[0] + offset[0] + low(added);
+  const float second = high(pair) * factor[1] + offset[1] + high(added);
+  return packed(fmaxf(first, 0.0f), fmaxf(second, 0.0f));
+}
+
+__device__ __forceinline__ uint4 normed(uint4 value, const float (&factor)[8],
+                                        const float (&offset)[8], uint4 added) {
+  return uint4{normed(value.x, factor, offset, added.x),
+               normed(value.y, factor + 2, offset + 2, added.y),
+               normed(value.z, factor + 4, offset + 4, added.z),
+               normed(value.w, factor + 6, offset + 6, added.w)};
+}
+
+// Two numbers of a gradient back through batch norm, whose input was `raw`.
+__device__ __forceinline__ u32 through_norm(u32 gradient, u32 raw, const float* factor,
+                                            const float* offset, const float* slope) {
+  return packed(low(gradient) * factor[0] + offset[0] + low(raw) * slope[0],
+                high(gradient) * factor[1] + offset[1] + high(raw) * slope[1]);
+}
+
+// Batch norm as a factor and an offset per channel.
+template <int C>
+__device__ __forceinline__ void load_norm(float* factor, float* offset, const float* sums,
+                                          const float* scale, const float* shift, float count,
+                                          float epsilon) {
+  for (int c = threadIdx.x; c < C; c += blockDim.x) {
+    const float mean = sums[c] / count;
+    const float variance = fmaxf(sums[C + c] / count - mean * mean, 0.0f);
+    factor[c] = scale[c] * rsqrtf(variance + epsilon);
+    offset[c] = shift[c] - mean * factor[c];
+  }
+}
+
+template <int C>
+__device__ __forceinline__ void move_statistics(float* running_mean, float* running_variance,
+                                                const float* sums, float count, float momentum) {
+  for (int c = threadIdx.x; c < C; c += blockDim.x) {
+    const float mean = sums[c] / count;
+    const float variance = fmaxf(sums[C + c] / count - mean * mean, 0.0f);
+    const float unbiased = variance * (count / (count - 1.0f));
+    running_mean[c] += momentum * (mean - running_mean[c]);
+    running_variance[c] += momentum * (unbiased - running_variance[c]);
+  }
+}
+
+// Convolve into `raw` and sum raw and raw². What is read goes through the batch norm of the layer
+// below (NORMALISED), whose running statistics are moved; ENDED also adds `past` and writes the
+// sum after ReLU, the block's maps, to `ended`.
+template <int C, int SOURCE, int IMAGES>
+__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 2)
+forward(const uint4* __restrict__ source, const uint4* __restrict__ past, uint4* __restrict__ ended,
+        const float* __restrict__ source_sums, const float* __restrict__ scale,
+        const float* __restrict__ shift, float* __restrict__ running_mean,
+        float* __restrict__ running_variance, const uint4* __restrict__ filter,
+        uint2* __restrict__ raw, float* __restrict__ sums, int images, double momentum,
+        double epsilon) {
+  using S = Shape<C>;
+  float* factor = reinterpret_cast<float*>(pool);
+  float* offset = factor + C;
+  float* gathered = offset + C;
+  uint4* weights = pool + C;
+  uint4* tile = weights + TAPS * C * S::chunks;
+  const int first = blockIdx.x * IMAGES;
+  const int whole = images - first < IMAGES ? images - first : IMAGES;
+  const float count = static_cast<float>(images) * S::pixels;
+
+  if (SOURCE != PLAIN)
+    load_norm<C>(factor, offset, source_sums, scale, shift, count, static_cast<float>(epsilon));
+  for (int c = threadIdx.x; c < 2 * C; c += blockDim.x) gathered[c] = 0.0f;
+  load_filter<C, false>(weights, filter);
+  clear_border<C>(tile, IMAGES);
+  __syncthreads();
+  const int chunk = threadIdx.x % S::chunks, begin = first * S::pixels * S::chunks;
+  float factors[8], offsets[8];
+  if (SOURCE != PLAIN) {
+    load_eight(factors, factor + 8 * chunk);
+    load_eight(offsets, offset + 8 * chunk);
+  }
+  fill<C, IMAGES>(tile, whole, [&](int i) {
+    const uint4 value = source[begin + i];
+    if (SOURCE == PLAIN) return value;
+    if (SOURCE == NORMALISED) return normed(value, factors, offsets, uint4{0, 0, 0, 0});
+    const uint4 sum = normed(value, factors, offsets, past[begin + i]);
+    ended[begin + i] = sum;
+    return sum;
+  });
+  __syncthreads();
+
+  const Part<C> part(threadIdx.x / 32);
+  float total[S::tiles][S::columns][4] = {};
+  convolve<C, false>(total, tile, weights, part.inside(threadIdx.x % 16), part.output);
+  float sum[S::columns / 2][4] = {}, squares[S::columns / 2][4] = {};
+  visit_fours<C>(total, part, first, [&](int n, int at, int, int, const float (&values)[4]) {
+    const uint2 out = {packed(values[0], values[1]), packed(values[2], values[3])};
+    if (part.image < whole) raw[at] = out;
+    float rounded[4];
+    unpack(rounded, out);
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      sum[n][e] += rounded[e];  // zeros, where there is no image
+      squares[n][e] += rounded[e] * rounded[e];
+    }
+  });
+#pragma unroll
+  for (int n = 0; n < S::columns / 2; n++) {
+    gather(sum[n], gathered + part.output + 16 * n);
+    gather(squares[n], gathered + C + part.output + 16 * n);
+  }
+  __syncthreads();
+  for (int c = threadIdx.x; c < 2 * C; c += blockDim.x) atomicAdd(sums + c, gathered[c]);
+  if (SOURCE != PLAIN && blockIdx.x == 0)
+    move_statistics<C>(running_mean, running_variance, source_sums, count,
+                       static_cast<float>(momentum));
+}
+
+// Convolve and norm by the running statistics, plus `added` where ADD, then ReLU where CLIP.
+template <int C, bool ADD, bool CLIP, int IMAGES>
+__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 2)
+evaluate(const uint4* __restrict__ source, const uint4* __restrict__ filter,
+         const float* __restrict__ scale, const float* __restrict__ shift,
+         const float* __restrict__ running_mean, const float* __restrict__ running_variance,
+         const uint2* __restrict__ added, uint2* __restrict__ out, int images, double epsilon) {
+  using S = Shape<C>;
+  float* factor = reinterpret_cast<float*>(pool);
+  float* offset = factor + C;
+  uint4* weights = pool + C;
+  uint4* tile = weights + TAPS * C * S::chunks;
+  const int first = blockIdx.x * IMAGES;
+  const int whole = images - first < IMAGES ? images - first : IMAGES;
+
+  for (int c = threadIdx.x; c < C; c += blockDim.x) {
+    factor[c] = scale[c] * rsqrtf(running_variance[c] + static_cast<float>(epsilon));
+    offset[c] = shift[c] - running_mean[c] * factor[c];
+  }
+  load_filter<C, false>(weights, filter);
+  clear_border<C>(tile, IMAGES);
+  fill<C, IMAGES>(tile, whole,
+                  [&](int i) { return source[first * S::pixels * S::chunks + i]; });
+  __syncthreads();
+
+  const Part<C> part(threadIdx.x / 32);
+  float total[S::tiles][S::columns][4] = {};
+  convolve<C, false>(total, tile, weights, part.inside(threadIdx.x % 16), part.output);
+  if (part.image >= whole) return;
+  visit_fours<C>(total, part, first, [&](int, int at, int, int four, const float (&values)[4]) {
+    // Rounded as in training, where these maps go through memory.
+    float maps[4], more[4] = {};
+    unpack(maps, uint2{packed(values[0], values[1]), packed(values[2], values[3])});
+    if (ADD) unpack(more, added[at]);
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      maps[e] = maps[e] * factor[4 * four + e] + offset[4 * four + e] + more[e];
+      if (CLIP) maps[e] = fmaxf(maps[e], 0.0f);
+    }
+    out[at] = uint2{packed(maps[0], maps[1]), packed(maps[2], maps[3])};
+  });
+}
+
+// filter gradient += sum over a warp's rows of (pixels of the gradient)^T (pixels of the source)
+// for sixteen channels of each. Pixels of the source stay, those of the gradient are shifted.
+template <int C>
+__device__ __forceinline__ void gradient_of_filter(float (&total)[3][3][2][4], const uint4* flow,
+                                                   const uint4* source, int turned, int start,
+                                                   int rows, int output, int input) {
+  constexpr int step = Shape<C>::step, padded = Shape<C>::padded;
+  const int lane = threadIdx.x % 32;
+  const int flow_chunk = output / 8 + lane / 8 % 2, source_chunk = input / 8 + lane / 16;
+  u32 above[4], here[4], below[4];  // rows of the source
+  load_matrices_turned(above, source + place<C>(start - padded, source_chunk));
+  load_matrices_turned(here, source + place<C>(start, source_chunk));
+#pragma unroll 2
+  for (int r = 0; r < rows; r++) {
+    load_matrices_turned(below, source + place<C>(start + (r * step + 1) * padded, source_chunk));
+#pragma unroll
+    for (int x = 0; x < 3; x++) {
+      u32 values[4];
+      const int pixel = turned + r * step * padded + x - 1;
+      load_matrices_turned(values, flow + place<C>(pixel, flow_chunk));
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        multiply(total[0][x][n], values, below[2 * n], below[2 * n + 1]);
+        multiply(total[1][x][n], values, here[2 * n], here[2 * n + 1]);
+        multiply(total[2][x][n], values, above[2 * n], above[2 * n + 1]);
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      above[e] = step == 1 ? here[e] : below[e];
+      here[e] = below[e];
+    }
+    if (step == 2 && r + 1 < rows)
+      load_matrices_turned(here, source + place<C>(start + (r + 1) * step * padded, source_chunk));
+  }
+}
+
+// Take a gradient back through batch norm, filter, and the ReLU and shortcut below. A block's
+// FIRST layer reads `activations` (the maps below), adds `added` (the shortcut's gradient), and
+// `below` are the maps before the batch norm below; its second layer's source is those through
+// batch norm and ReLU. `out` is the gradient below, with the sums of out and out × below.
+template <int C, bool FIRST, int IMAGES>
+__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, C == 64 ? 1 : 2)
+backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
+         const float* __restrict__ sums, const float* __restrict__ gradient_sums,
+         const float* __restrict__ scale, const uint4* __restrict__ filter,
+         const uint4* __restrict__ below, const float* __restrict__ below_sums,
+         const float* __restrict__ below_scale, const float* __restrict__ below_shift,
+         const uint4* __restrict__ activations, const uint2* __restrict__ added,
+         uint2* __restrict__ out, float* __restrict__ out_sums, float* __restrict__ filter_gradient,
+         float* __restrict__ scale_gradient, float* __restrict__ shift_gradient, int images,
+         double epsilon) {
+  using S = Shape<C>;
+  float* factor = reinterpret_cast<float*>(pool);
+  float *offset = factor + C, *slope = factor + 2 * C;
+  float *below_factor = factor + 3 * C, *below_offset = factor + 4 * C;
+  float* gathered = factor + 5 * C;
+  uint4* weights = pool + 2 * C;
+  uint4* flow = weights + TAPS * C * S::chunks;
+  uint4* source = flow + IMAGES * S::area * S::chunks;
+  const int first = blockIdx.x * IMAGES;
+  const int whole = images - first < IMAGES ? images - first : IMAGES;
+  const float count = static_cast<float>(images) * S::pixels;
+
+  for (int c = threadIdx.x; c < C; c += blockDim.x) {
+    const float mean = sums[c] / count;
+    const float variance = fmaxf(sums[C + c] / count - mean * mean, 0.0f);
+    const float inverse = rsqrtf(variance + static_cast<float>(epsilon));
+    const float summed = gradient_sums[c];
+    const float product = (gradient_sums[C + c] - mean * summed) * inverse;
+    factor[c] = scale[c] * inverse;
+    slope[c] = -factor[c] * inverse * product / count;
+    offset[c] = -factor[c] * summed / count - slope[c] * mean;
+    if (blockIdx.x == 0) {
+      scale_gradient[c] = product;
+      shift_gradient[c] = summed;
+    }
+  }
+  if (!FIRST)
+    load_norm<C>(below_factor, below_offset, below_sums, below_scale, below_shift, count,
+                 static_cast<float>(epsilon));
+  for (int c = threadIdx.x; c < 2 * C; c += blockDim.x) gathered[c] = 0.0f;
+  load_filter<C, true>(weights, filter);
+  clear_border<C>(flow, IMAGES);
+  clear_border<C>(source, IMAGES);
+  __syncthreads();
+  const int chunk = threadIdx.x % S::chunks, begin = first * S::pixels * S::chunks;
+  float factors[8], offsets[8], slopes[8];
+  load_eight(factors, factor + 8 * chunk);
+  load_eight(offsets, offset + 8 * chunk);
+  load_eight(slopes, slope + 8 * chunk);
+  fill<C, IMAGES>(flow, whole, [&](int i) {
+    const uint4 g = gradient[begin + i], z = raw[begin + i];
+    return uint4{through_norm(g.x, z.x, factors, offsets, slopes),
+                 through_norm(g.y, z.y, factors + 2, offsets + 2, slopes + 2),
+                 through_norm(g.z, z.z, factors + 4, offsets + 4, slopes + 4),
+                 through_norm(g.w, z.w, factors + 6, offsets + 6, slopes + 6)};
+  });
+  if (!FIRST) {
+    load_eight(factors, below_factor + 8 * chunk);
+    load_eight(offsets, below_offset + 8 * chunk);
+  }
+  fill<C, IMAGES>(source, whole, [&](int i) {
+    if (FIRST) return activations[begin + i];
+    return normed(below[begin + i], factors, offsets, uint4{0, 0, 0, 0});
+  });
+  __syncthreads();
+
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const Part<C> part(warp);
+  {
+    float total[S::tiles][S::columns][4] = {};
+    convolve<C, true>(total, flow, weights, part.inside(lane % 16), part.output);
+    float sum[S::columns / 2][4] = {}, products[S::columns / 2][4] = {};
+    if (part.image < whole) {
+      visit_fours<C>(total, part, first, [&](int n, int at, int inside, int four,
+                                             const float (&values)[4]) {
+        float on[4], before[4], more[4] = {};
+        unpack(on, reinterpret_cast<const uint2*>(
+                       source)[2 * place<C>(inside, four / 2) + four % 2]);
+        unpack(before, reinterpret_cast<const uint2*>(below)[at]);
+        if (FIRST) unpack(more, added[at]);
+        float stopped[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) stopped[e] = on[e] > 0.0f ? values[e] + more[e] : 0.0f;
+        const uint2 result = {packed(stopped[0], stopped[1]), packed(stopped[2], stopped[3])};
+        out[at] = result;
+        unpack(stopped, result);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          sum[n][e] += stopped[e];
+          products[n][e] += stopped[e] * before[e];
+        }
+      });
+    }
+#pragma unroll
+    for (int n = 0; n < S::columns / 2; n++) {
+      gather(sum[n], gathered + part.output + 16 * n);
+      gather(products[n], gathered + C + part.output + 16 * n);
+    }
+  }
+
+  // Sixteen by sixteen channels of the filter are a warp's; the others of its set do the same
+  // channels for other pixels.
+  constexpr int sets = (C / 16) * (C / 16), warps = S::warps * IMAGES, shares = warps / sets;
+  const int set = warp % sets, share = warp / sets;
+  const int output = set / (C / 16) * 16, input = set % (C / 16) * 16;
+  float total[3][3][2][4] = {};
+  // With 16 channels a share is a part of an image, with more it is whole images.
+  constexpr int rows = C == 16 ? S::tiles : S::side / S::step;
+  constexpr int images_per_share = C == 16 ? 1 : IMAGES / shares;
+  const int flow_pixel = lane / 16 * 8 + lane % 8;
+#pragma unroll 1
+  for (int g = 0; g < images_per_share; g++) {
+    Part<C> mine(C == 16 ? share : 0);
+    if (C != 16) mine.image = share * images_per_share + g;
+    gradient_of_filter<C>(total, flow, source, mine.inside(flow_pixel), mine.inside(lane % 16),
+                          rows, output, input);
+  }
+  __syncthreads();
+  for (int c = threadIdx.x; c < 2 * C; c += blockDim.x) atomicAdd(out_sums + c, gathered[c]);
+  float* exchange = reinterpret_cast<float*>(weights);
+  float* flat = &total[0][0][0][0];
+#pragma unroll
+  for (int rest = shares / 2; rest > 0; rest /= 2) {
+    float* slot = exchange + (share % rest * sets + set) * 72 * 32 + lane;
+    if (share >= rest && share < 2 * rest) {
+#pragma unroll
+      for (int e = 0; e < 72; e++) slot[32 * e] = flat[e];
+    }
+    __syncthreads();
+    if (share < rest) {
+#pragma unroll
+      for (int e = 0; e < 72; e++) flat[e] += slot[32 * e];
+    }
+    __syncthreads();
+  }
+  if (share > 0) return;
+#pragma unroll
+  for (int y = 0; y < 3; y++) {
+#pragma unroll
+    for (int x = 0; x < 3; x++) {
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          const int o = output + lane / 4 + e / 2 * 8, c = input + 8 * n + 2 * (lane % 4) + e % 2;
+          atomicAdd(filter_gradient + (o * TAPS + 8 - 3 * y - x) * C + c, total[y][x][n][e]);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,222 @@
+"""Launches of the kernels of ``blocks.cu``, which have whole images in shared memory.
+
+They do the 3×3 layers that write as many channels as they read, 28 of ResNet-32's 33. PyTorch
+compiles them by NVRTC, which comes with its builds for GPUs.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from polarbear.engine.nets.fused.launch import Gradients, Layer, Passed
+
+SOURCE = Path(__file__).with_suffix(".cu")
+# Images that a block of threads has, by channels: the more, the less a filter is loaded.
+FORWARD = {16: 1, 32: 2, 64: 2}
+BACKWARD = {16: 1, 32: 2, 64: 4}
+SIDE = 512  # over channels: 32, 16, 8
+
+
+def take(height: int, width: int, device: torch.device) -> bool:
+    """Whether these kernels can do images of this size on this GPU: it takes an H100's memory."""
+    if (height, width) != (32, 32) or not hasattr(torch.cuda, "_compile_kernel"):
+        return False
+    memory = torch.cuda.get_device_properties(device)
+    return getattr(memory, "shared_memory_per_block_optin", 0) >= _bytes_back(64)
+
+
+def try_out(device: torch.device) -> None:
+    """Compile all kernels, several at a time, and launch the largest: what fails, fails here."""
+
+    def compiled(kernel: tuple[str, int]) -> None:
+        torch.zeros(1, device=device)  # gives this thread the GPU's context
+        _kernel(*kernel, _current())
+
+    with ThreadPoolExecutor() as pool:
+        [*pool.map(compiled, _kernels())]
+    layer = Layer(nn.Conv2d(64, 64, 3).to(device), nn.BatchNorm2d(64).to(device))
+    maps, sums = torch.zeros(1, 8, 8, 64, dtype=torch.bfloat16, device=device), torch.ones(128)
+    passed = Passed(layer, maps, maps, torch.zeros_like(maps).repeat(9, 1, 1, 1), sums.to(device))
+    room = Gradients(*(torch.zeros(size, device=device) for size in (128, 64 * 64 * 9, 64, 64)))
+    back(passed, maps, room, passed, room.sums)
+
+
+def _kernels() -> Iterator[tuple[str, int]]:
+    """Return the kernels that networks use, and the shared memory of each."""
+    for channels, images in FORWARD.items():
+        for kind in ("PLAIN", "NORMALISED", "ENDED"):
+            yield f"forward<{channels}, {kind}, {images}>", _bytes(channels)
+        for kind in ("false, true", "true, true", "true, false"):
+            yield f"evaluate<{channels}, {kind}, {images}>", _bytes(channels)
+        for first in ("false", "true"):
+            yield f"backward<{channels}, {first}, {BACKWARD[channels]}>", _bytes_back(channels)
+
+
+def do(layer: Layer) -> bool:
+    """Whether a layer is one of theirs."""
+    return layer.taps == 3 and layer.stride == 1 and layer.inputs == layer.outputs
+
+
+def convolve(source: Tensor, passed: Passed) -> None:
+    """Convolve maps into ``passed.raw`` and sum what its batch norm needs."""
+    _forward("PLAIN", passed, source, passed, source, source)
+
+
+def convolve_normalised(below: Passed, passed: Passed) -> None:
+    """Convolve what the layer below gives, normed by the batch and after ReLU."""
+    _forward("NORMALISED", passed, below.raw, below, below.raw, below.raw)
+
+
+def convolve_ended(below: Passed, past: Tensor, ended: Tensor, passed: Passed) -> None:
+    """Convolve what the layer below gives, normed, plus ``past``; writes that to ``ended``."""
+    _forward("ENDED", passed, below.raw, below, past, ended)
+
+
+def _forward(
+    kind: str, passed: Passed, source: Tensor, below: Passed, past: Tensor, ended: Tensor
+) -> None:
+    images, channels, norm = len(source), source.shape[3], below.layer.norm
+    at_once = FORWARD[channels]
+    _launch(
+        f"forward<{channels}, {kind}, {at_once}>",
+        (images, channels, at_once),
+        _bytes(channels),
+        [
+            source,
+            past,
+            ended,
+            below.sums,
+            norm.weight,
+            norm.bias,
+            norm.running_mean,
+            norm.running_var,
+            passed.weights,
+            passed.raw,
+            passed.sums,
+            images,
+            cast(float, norm.momentum),
+            norm.eps,
+        ],
+    )
+
+
+def evaluated(
+    layer: Layer, weights: Tensor, source: Tensor, added: Tensor | None = None, *, relu: bool
+) -> Tensor:
+    """Return a layer's maps, normed by the running statistics, plus others, after ReLU."""
+    images, channels, norm = len(source), source.shape[3], layer.norm
+    at_once, out = FORWARD[channels], torch.empty_like(source)
+    kind = f"{'false' if added is None else 'true'}, {'true' if relu else 'false'}"
+    _launch(
+        f"evaluate<{channels}, {kind}, {at_once}>",
+        (images, channels, at_once),
+        _bytes(channels),
+        [
+            source,
+            weights,
+            norm.weight,
+            norm.bias,
+            norm.running_mean,
+            norm.running_var,
+            source if added is None else added,
+            out,
+            images,
+            norm.eps,
+        ],
+    )
+    return out
+
+
+def back(
+    passed: Passed,
+    gradient: Tensor,
+    into: Gradients,
+    below: Passed,
+    below_sums: Tensor,
+    activations: Tensor | None = None,
+    added: Tensor | None = None,
+) -> Tensor:
+    """Take a gradient back through a layer and the ReLU below it, and sum all that is needed.
+
+    A block's first layer has the maps below it, ``activations``, and adds the shortcut's gradient.
+    """
+    images, channels, norm = len(gradient), gradient.shape[3], passed.layer.norm
+    at_once, out = BACKWARD[channels], torch.empty_like(gradient)
+    first = "false" if activations is None else "true"
+    _launch(
+        f"backward<{channels}, {first}, {at_once}>",
+        (images, channels, at_once),
+        _bytes_back(channels),
+        [
+            gradient,
+            passed.raw,
+            passed.sums,
+            into.sums,
+            norm.weight,
+            passed.weights,
+            below.raw,
+            below.sums,
+            below.layer.norm.weight,
+            below.layer.norm.bias,
+            gradient if activations is None else activations,
+            gradient if added is None else added,
+            out,
+            below_sums,
+            into.weights,
+            into.scale,
+            into.shift,
+            images,
+            norm.eps,
+        ],
+    )
+    return out
+
+
+def _launch(
+    name: str, size: tuple[int, int, int], shared: int, arguments: list[Tensor | int | float | None]
+) -> None:
+    """Launch a kernel for so many images with so many channels, so many images at a time."""
+    images, channels, at_once = size
+    warps = at_once * (8 if channels == 16 else 4)
+    _kernel(name, shared, _current())(
+        grid=(-(-images // at_once), 1, 1),
+        block=(32 * warps, 1, 1),
+        args=arguments,
+        shared_mem=shared,
+    )
+
+
+def _current() -> int:
+    return torch.cuda.current_device() if torch.cuda.is_available() else -1
+
+
+@cache
+def _kernel(name: str, shared: int, device: int) -> Any:
+    """Compile a kernel for a GPU, the current one."""
+    kernel = compile_kernel(SOURCE.read_text(encoding="utf-8"), name)
+    kernel.set_shared_memory_config(shared)
+    return kernel
+
+
+def compile_kernel(source: str, name: str) -> Any:
+    """Compile one kernel of a source."""
+    return torch.cuda._compile_kernel(source, name)
+
+
+def _bytes(channels: int) -> int:
+    """Return the shared memory of the way forward: factors, the filter, images with a border."""
+    return 16 * channels + 18 * channels**2 + FORWARD[channels] * _bytes_of_image(channels)
+
+
+def _bytes_back(channels: int) -> int:
+    images = 2 * BACKWARD[channels]  # of the gradient and of what the layer read
+    return 32 * channels + 18 * channels**2 + images * _bytes_of_image(channels)
+
+
+def _bytes_of_image(channels: int) -> int:
+    return (SIDE // channels + 2) ** 2 * channels * 2

@@ -1,0 +1,302 @@
+"""The kernels for whole images against PyTorch's layers; on a CPU g++ compiles their source."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import emulated_gpu
+from polarbear.engine.nets.fused import blocks, launch
+from polarbear.engine.nets.fused import features as fused
+from polarbear.engine.nets.fused.launch import Gradients, Layer, Passed
+from polarbear.engine.nets.networks import cifar_resnet
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+ROUNDED = 0.004  # how far apart numbers rounded to bfloat16 are at most
+SHAPES = [(16, 3), (32, 3), (64, 5)]  # channels, images: the last block of threads is not full
+
+pytestmark = pytest.mark.skipif(
+    not ON_GPU and shutil.which("g++") is None, reason="needs a GPU, or g++ to emulate one"
+)
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if ON_GPU and not blocks.take(32, 32, torch.device("cuda")):
+        pytest.skip("this GPU has less shared memory than an H100")
+    if not ON_GPU:
+        monkeypatch.setattr(blocks, "compile_kernel", emulated_gpu.compile_kernel)
+    blocks._kernel.cache_clear()
+    yield
+    blocks._kernel.cache_clear()
+
+
+def maps(channels: int, images: int, seed: int) -> Tensor:
+    side = 512 // channels
+    made = torch.randn(images, side, side, channels, generator=torch.Generator().manual_seed(seed))
+    return made.to(torch.bfloat16).to(DEVICE)
+
+
+def layer(channels: int, seed: int) -> Layer:
+    torch.manual_seed(seed)
+    norm = nn.BatchNorm2d(channels)
+    for tensor in (norm.weight, norm.running_var):
+        assert tensor is not None
+        nn.init.uniform_(tensor, 0.5, 1.5)
+    for tensor in (norm.bias, norm.running_mean):
+        assert tensor is not None
+        nn.init.normal_(tensor, 0, 0.3)
+    conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+    return Layer(conv.to(DEVICE), norm.to(DEVICE))
+
+
+def sums(first: Tensor, second: Tensor) -> Tensor:
+    a, b = (m.float().flatten(0, 2) for m in (first, second))
+    return torch.cat([a.sum(0), (a * b).sum(0)])
+
+
+def passed(of: Layer, source: Tensor, raw: Tensor) -> Passed:
+    weights = of.conv.weight.detach().permute(0, 2, 3, 1).contiguous().to(torch.bfloat16)
+    return Passed(of, source, raw, weights, sums(raw, raw))
+
+
+def unwritten(of: Layer, source: Tensor) -> Passed:
+    empty = passed(of, source, torch.full_like(source, float("nan")))
+    empty.sums.zero_()
+    return empty
+
+
+def convolved(source: Tensor, weights: Tensor, stride: int = 1) -> Tensor:
+    """The plain twin of a convolution of maps, in float32."""
+    image, taps = source.float().permute(0, 3, 1, 2), weights.float().permute(0, 3, 1, 2)
+    return functional.conv2d(image, taps, stride=stride, padding=taps.shape[2] // 2).permute(
+        0, 2, 3, 1
+    )
+
+
+def normed(raw: Tensor, norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor) -> Tensor:
+    return (raw.float() - mean) * torch.rsqrt(variance + norm.eps) * norm.weight + norm.bias
+
+
+def normed_by_batch(raw: Tensor, norm: nn.BatchNorm2d) -> Tensor:
+    flat = raw.float().flatten(0, 2)
+    return normed(raw, norm, flat.mean(0), flat.var(0, unbiased=False))
+
+
+def assert_near(found: Tensor, expected: Tensor, limit: float = ROUNDED) -> None:
+    """As a part of the expected values' size."""
+    found, expected = found.detach().float(), expected.detach().float()
+    apart = float((found - expected).norm() / expected.norm())
+    assert apart < limit, f"off by {apart}"
+
+
+@pytest.mark.parametrize(("channels", "images"), SHAPES)
+def test_maps_are_convolved_and_summed(channels: int, images: int) -> None:
+    source = maps(channels, images, seed=1)
+    found = unwritten(layer(channels, seed=2), source)
+    blocks.convolve(source, found)
+    assert_near(found.raw, convolved(source, found.weights))
+    assert_near(found.sums, sums(found.raw, found.raw), 1e-5)
+
+
+@pytest.mark.parametrize(("channels", "images"), SHAPES)
+def test_what_is_convolved_goes_through_the_batch_norm_below(channels: int, images: int) -> None:
+    raw = maps(channels, images, seed=1)
+    below, found = passed(layer(channels, 2), raw, raw), unwritten(layer(channels, 3), raw)
+    twin = nn.BatchNorm2d(channels).to(DEVICE)
+    twin.load_state_dict(below.layer.norm.state_dict())
+    source = twin(raw.float().permute(0, 3, 1, 2)).permute(0, 2, 3, 1).relu().to(torch.bfloat16)
+    blocks.convolve_normalised(below, found)
+    assert_near(found.raw, convolved(source, found.weights))
+    assert_near(found.sums, sums(found.raw, found.raw), 1e-5)
+    norm = below.layer.norm
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    torch.testing.assert_close(norm.running_mean, twin.running_mean)
+    torch.testing.assert_close(norm.running_var, twin.running_var)
+
+
+@pytest.mark.parametrize(("channels", "images"), SHAPES)
+def test_the_end_of_the_block_before_is_convolved_and_written(channels: int, images: int) -> None:
+    raw, past = maps(channels, images, seed=1), maps(channels, images, seed=4)
+    below, found = passed(layer(channels, 2), raw, raw), unwritten(layer(channels, 3), raw)
+    source = (normed_by_batch(raw, below.layer.norm) + past.float()).relu().to(torch.bfloat16)
+    ended = torch.full_like(raw, float("nan"))
+    blocks.convolve_ended(below, past, ended, found)
+    assert_near(ended, source)
+    assert_near(found.raw, convolved(source, found.weights))
+    assert_near(found.sums, sums(found.raw, found.raw), 1e-5)
+
+
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("added", [True, False])
+@pytest.mark.parametrize(("channels", "images"), SHAPES)
+def test_evaluation_norms_by_the_running_statistics(
+    channels: int, images: int, added: bool, relu: bool
+) -> None:
+    source, more = maps(channels, images, seed=1), maps(channels, images, seed=4)
+    asked = passed(layer(channels, 2), source, source)
+    norm = asked.layer.norm
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    expected = normed(
+        convolved(source, asked.weights).to(torch.bfloat16),
+        norm,
+        norm.running_mean,
+        norm.running_var,
+    )
+    expected = expected + more.float() if added else expected
+    found = blocks.evaluated(asked.layer, asked.weights, source, more if added else None, relu=relu)
+    assert_near(found, expected.relu() if relu else expected)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(("channels", "images"), SHAPES)
+def test_gradients_are_pytorchs(channels: int, images: int, first: bool) -> None:
+    raw, gradient, below_raw, more = (maps(channels, images, seed) for seed in (1, 2, 3, 4))
+    below = passed(layer(channels, 5), below_raw, below_raw)
+    here = passed(layer(channels, 6), below_raw, raw)
+    into, below_sums = room(channels, sums(gradient, raw)), torch.zeros(2 * channels, device=DEVICE)
+    activations = maps(channels, images, seed=7).relu() if first else None
+    found = blocks.back(
+        here, gradient, into, below, below_sums, activations, more if first else None
+    )
+    if activations is None:
+        activations = normed_by_batch(below_raw, below.layer.norm).relu().to(torch.bfloat16)
+    norm, unnormed = here.layer.norm, raw.float().requires_grad_()
+    out = (normed_by_batch(unnormed, norm) * gradient.float()).sum()
+    flow, scale, shift = torch.autograd.grad(out, (unnormed, norm.weight, norm.bias))
+    source = activations.detach().float().requires_grad_()
+    weights = here.weights.float().requires_grad_()
+    out = (convolved(source, weights) * flow.to(torch.bfloat16).float()).sum()
+    expected, of_weights = torch.autograd.grad(out, (source, weights))
+    expected = expected + more.float() if first else expected
+    assert_near(found, torch.where(activations > 0, expected, 0.0))
+    assert_near(below_sums, sums(found, below_raw), 1e-5)
+    assert_near(into.weights.view_as(weights), of_weights, 1e-3)
+    assert_near(into.scale, scale, 1e-5)
+    assert_near(into.shift, shift, 1e-5)
+
+
+def room(channels: int, gradient_sums: Tensor) -> Gradients:
+    unset = torch.full((channels,), float("nan"), device=DEVICE)
+    weights = torch.zeros(9 * channels**2, device=DEVICE)
+    return Gradients(gradient_sums, weights, unset.clone(), unset)
+
+
+@pytest.mark.skipif(ON_GPU, reason="emulated where there is no GPU")
+def test_a_network_trains_and_is_evaluated_as_layer_by_layer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, twin in TWINS.items():
+        monkeypatch.setattr(fused, name, twin)
+    torch.manual_seed(0)
+    batch, goal = torch.randn(3, 3, 32, 32), torch.randn(3, 64)
+    networks = []
+    for whole in (False, True):
+        monkeypatch.setattr(fused, "whole_images_work", lambda *size, whole=whole: whole)
+        torch.manual_seed(1)
+        net = cifar_resnet(2)
+        trained = fused.features(net, batch)
+        gradients = torch.autograd.grad((trained.float() * goal).sum(), [*net.parameters()])
+        moved = [b.clone() for b in net.buffers() if b.is_floating_point()]
+        with torch.no_grad():
+            asked = fused.features(net.eval(), batch)
+        networks.append([trained, asked, *moved, *gradients])
+    # What lies between two numbers is rounded either way, and with three images a ReLU that turns
+    # with it moves a gradient far: images brighter by a thousandth move it twice as far.
+    for expected, found in zip(*networks, strict=True):
+        assert_near(found, expected, 0.3)
+    assert_near(networks[1][0], networks[0][0], 0.02)
+    assert_near(networks[1][1], networks[0][1], 0.02)
+
+
+# Triton's kernels do the other layers. They cannot be interpreted in bfloat16.
+
+
+def gradient_of(out: Tensor, of: Tensor) -> Tensor:
+    (found,) = torch.autograd.grad(out, of)
+    return found
+
+
+def twin_convolve(
+    source: Tensor, weights: Tensor, out: Tensor, stride: int = 1, **more: Any
+) -> None:
+    if more.get("backward"):
+        # The gradient lies between zeros already, so that a stride is none.
+        with torch.enable_grad():
+            there = torch.zeros_like(out, dtype=torch.float32).requires_grad_()
+            total = gradient_of((convolved(there, weights) * source.float()).sum(), there)
+        total = total if more.get("added") is None else total + more["added"].float()
+        total = total if more.get("activations") is None else total * (more["activations"] > 0)
+        other = more.get("raw")
+    else:
+        total, other = convolved(source, weights, stride), out
+    out.copy_(total)
+    if more.get("sums") is not None:
+        assert other is not None
+        more["sums"].add_(sums(out, other))
+
+
+def twin_normalise(found: Passed, added: Tensor | Passed | None, *, relu: bool) -> Tensor:
+    def through(one: Passed) -> Tensor:
+        norm, raw = one.layer.norm, one.raw.float().permute(0, 3, 1, 2)
+        assert norm.momentum is not None
+        return functional.batch_norm(
+            *(raw, norm.running_mean, norm.running_var, norm.weight, norm.bias, True),
+            *(norm.momentum, norm.eps),
+        ).permute(0, 2, 3, 1)
+
+    total = through(found)
+    if added is not None:
+        total = total + (through(added) if isinstance(added, Passed) else added.float())
+    return (total.relu() if relu else total).detach().to(torch.bfloat16).contiguous()
+
+
+def twin_sum_gradient(gradient: Tensor, raw: Tensor, into: Tensor) -> None:
+    into.add_(sums(gradient, raw))
+
+
+def twin_filter_gradient(found: Passed, gradient: Tensor, into: Gradients) -> Tensor:
+    norm, stride = found.layer.norm, found.layer.stride
+    with torch.enable_grad():
+        raw = found.raw.float().requires_grad_()
+        out = (normed_by_batch(raw, norm) * gradient.float()).sum()
+        back, scale, shift = torch.autograd.grad(out, (raw, norm.weight, norm.bias))
+        flow, weights = back.to(torch.bfloat16), found.weights.float().requires_grad_()
+        out = (convolved(found.source, weights, stride) * flow.float()).sum()
+        into.weights.copy_(gradient_of(out, weights).flatten())
+    into.scale.copy_(scale)
+    into.shift.copy_(shift)
+    n, height, width, outputs = flow.shape
+    spread = flow.new_zeros(n, height * stride, width * stride, outputs)
+    spread[:, ::stride, ::stride] = flow
+    return spread
+
+
+def twin_evaluated(
+    one: Layer, weights: Tensor, source: Tensor, added: Tensor | None = None, *, relu: bool
+) -> Tensor:
+    norm = one.norm
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    total = normed(
+        convolved(source, weights, one.stride), norm, norm.running_mean, norm.running_var
+    )
+    total = total if added is None else total + added.float()
+    return (total.relu() if relu else total).to(torch.bfloat16).contiguous()
+
+
+TWINS: dict[str, Callable[..., Any]] = {
+    "convolve": twin_convolve,
+    "normalise": twin_normalise,
+    "sum_gradient": twin_sum_gradient,
+    "filter_gradient": twin_filter_gradient,
+    "evaluated": twin_evaluated,
+}
+assert all(hasattr(launch, name) for name in TWINS)
