@@ -40,6 +40,13 @@ __device__ __forceinline__ u32 packed(float first, float second) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
   return pair;
 }
+
+// Four neighbours at once, on a boundary of 16 bytes: a quarter of the requests.
+__device__ __forceinline__ void add_four(float* at, float a, float b, float c, float d) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(a),
+               "f"(b), "f"(c), "f"(d)
+               : "memory");
+}
 #endif
 
 extern __shared__ uint4 pool[];
@@ -49,6 +56,7 @@ extern __shared__ uint4 pool[];
 enum Source { PLAIN, NORMALISED, ENDED };
 
 constexpr int TAPS = 9;
+constexpr int SLOTS = 128;  // of 16 bytes, for a block's sums
 
 template <int C>
 struct Shape {
@@ -119,22 +127,32 @@ __device__ __forceinline__ void clear_border(uint4* tile, int images) {
   }
 }
 
+// Rows of a filter in shared memory: one more per tap, so that taps lie in different banks.
+template <int C>
+__device__ __forceinline__ int filter_row(int tap, int row) {
+  return tap * (C + 1) + row;
+}
+
+template <int C>
+constexpr int filter_size = TAPS * (C + 1) * Shape<C>::chunks;
+
 // Bring a filter into shared memory, tap by tap. The channels that are written are reordered
 // within sixteen, so that a thread of `multiply` has four neighbours: 4 q + 2 j + e, where it has
 // e of its pair q in matrix j.
 template <int C, bool BACK>
 __device__ __forceinline__ void load_filter(uint4* weights, const uint4* from) {
   constexpr int sixteens = C / 16;
+#pragma unroll 4
   for (int i = threadIdx.x; i < C * TAPS * sixteens; i += blockDim.x) {
     const int sixteen = i % sixteens, tap = i / sixteens % TAPS, output = i / sixteens / TAPS;
     const uint4 a = from[2 * i], b = from[2 * i + 1];
     if (BACK) {
-      const int row = tap * C + output;
+      const int row = filter_row<C>(tap, output);
       weights[place<C>(row, 2 * sixteen)] = uint4{a.x, a.z, b.x, b.z};
       weights[place<C>(row, 2 * sixteen + 1)] = uint4{a.y, a.w, b.y, b.w};
     } else {
       const int o = output % 16;
-      const int row = tap * C + output - o + o / 2 % 2 * 8 + o / 4 * 2 + o % 2;
+      const int row = filter_row<C>(tap, output - o + o / 2 % 2 * 8 + o / 4 * 2 + o % 2);
       weights[place<C>(row, 2 * sixteen)] = a;
       weights[place<C>(row, 2 * sixteen + 1)] = b;
     }
@@ -160,11 +178,11 @@ __device__ __forceinline__ void convolve(float (&total)[Shape<C>::tiles][Shape<C
 #pragma unroll
         for (int n = 0; n < pairs; n++) {
           if (BACK) {
-            const int row = tap * C + 16 * k + lane % 16;
+            const int row = filter_row<C>(tap, 16 * k + lane % 16);
             load_matrices_turned(
                 taps[y][n], weights + place<C>(row, output / 8 + 2 * n + lane / 16));
           } else {
-            const int row = tap * C + output + 16 * n + lane / 16 * 8 + lane % 8;
+            const int row = filter_row<C>(tap, output + 16 * n + lane / 16 * 8 + lane % 8);
             load_matrices(taps[y][n], weights + place<C>(row, 2 * k + lane / 8 % 2));
           }
         }
@@ -189,18 +207,38 @@ __device__ __forceinline__ void convolve(float (&total)[Shape<C>::tiles][Shape<C
   }
 }
 
-// Fill a tile with images, of which `whole` are there; load(i) gives the i-th chunk of them.
-template <int C, int IMAGES, class Load>
-__device__ __forceinline__ void fill(uint4* tile, int whole, Load load) {
+// The chunks of a block's images, of which `whole` are there: thread by thread, its j-th.
+template <int C, int IMAGES>
+struct Chunks {
   using S = Shape<C>;
-#pragma unroll 8
-  for (int i = threadIdx.x; i < IMAGES * S::pixels * S::chunks; i += 32 * S::warps * IMAGES) {
-    const int pixel = i / S::chunks, image = pixel / S::pixels;
+  static constexpr int threads = 32 * S::warps * IMAGES;
+  static constexpr int count = IMAGES * S::pixels * S::chunks / threads;
+  static constexpr int begin = S::pixels * S::chunks;  // of the next image
+
+  __device__ __forceinline__ static int at(int j) { return threadIdx.x + j * threads; }
+
+  __device__ __forceinline__ static bool there(int j, int whole) { return at(j) / begin < whole; }
+
+  __device__ __forceinline__ static int inside(int j) {
+    const int pixel = at(j) / S::chunks, image = pixel / S::pixels;
     const int row = pixel % S::pixels / S::side, column = pixel % S::side;
-    const int inside = (image * S::padded + row + 1) * S::padded + column + 1;
-    tile[place<C>(inside, i % S::chunks)] = image < whole ? load(i) : uint4{0, 0, 0, 0};
+    return place<C>((image * S::padded + row + 1) * S::padded + column + 1, at(j) % S::chunks);
   }
-}
+
+  // All at once, so that memory is waited for once.
+  __device__ __forceinline__ static void fetch(uint4 (&into)[count], const uint4* from, int whole) {
+#pragma unroll
+    for (int j = 0; j < count; j++)
+      into[j] = there(j, whole) ? from[at(j)] : uint4{0, 0, 0, 0};
+  }
+
+  template <class Make>
+  __device__ __forceinline__ static void fill(uint4* tile, int whole, Make make) {
+#pragma unroll
+    for (int j = 0; j < count; j++)
+      tile[inside(j)] = there(j, whole) ? make(j) : uint4{0, 0, 0, 0};
+  }
+};
 
 // Visit what a thread has of a convolution, four channels at a time: visit(n, at, inside, four,
 // values), where the four channels from 4 `four` on are the n-th, `at` is their place in maps, in
@@ -237,18 +275,39 @@ __device__ __forceinline__ void unpack(float (&into)[4], uint2 fours) {
   into[3] = high(fours.y);
 }
 
-// Add a warp's sums of four channels (q = lane % 4) to the block's.
-__device__ __forceinline__ void gather(float (&sums)[4], float* gathered) {
-  const int lane = threadIdx.x % 32;
+// Sums over a block: each warp writes those of the channels it has, then all are added up.
+template <int C, int WARPS>
+struct Gathered {
+  using S = Shape<C>;
+  static constexpr int width = 8 * S::columns, apart = C / width;  // warps that write the same
+  float* slots;
+
+  __device__ __forceinline__ void write(const float (&sums)[S::columns / 2][4], int which) const {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
-  for (int e = 0; e < 4; e++) {
-    float sum = sums[e];
-    sum += __shfl_xor_sync(0xffffffffu, sum, 4);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 8);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 16);
-    if (lane < 4) atomicAdd(gathered + 4 * lane + e, sum);
+    for (int n = 0; n < S::columns / 2; n++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        float sum = sums[n][e];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 4);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 8);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 16);
+        if (lane < 4) slots[(2 * warp + which) * width + 16 * n + 4 * lane + e] = sum;
+      }
+    }
   }
-}
+
+  __device__ __forceinline__ void add_to(float* sums) const {
+    for (int i = threadIdx.x; i < 2 * C; i += blockDim.x) {
+      const int which = i / C, c = i % C;
+      float total = 0.0f;
+#pragma unroll
+      for (int warp = 0; warp < WARPS; warp += apart)
+        total += slots[(2 * (warp + c / width) + which) * width + c % width];
+      atomicAdd(sums + i, total);
+    }
+  }
+};
 
 __device__ __forceinline__ void load_eight(float (&into)[8], const float* from) {
 #pragma unroll
@@ -307,7 +366,7 @@ __device__ __forceinline__ void move_statistics(float* running_mean, float* runn
 // below (NORMALISED), whose running statistics are moved; ENDED also adds `past` and writes the
 // sum after ReLU, the block's maps, to `ended`.
 template <int C, int SOURCE, int IMAGES>
-__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 2)
+__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 16 / (Shape<C>::warps * IMAGES))
 forward(const uint4* __restrict__ source, const uint4* __restrict__ past, uint4* __restrict__ ended,
         const float* __restrict__ source_sums, const float* __restrict__ scale,
         const float* __restrict__ shift, float* __restrict__ running_mean,
@@ -315,33 +374,35 @@ forward(const uint4* __restrict__ source, const uint4* __restrict__ past, uint4*
         uint2* __restrict__ raw, float* __restrict__ sums, int images, double momentum,
         double epsilon) {
   using S = Shape<C>;
+  using Images = Chunks<C, IMAGES>;
   float* factor = reinterpret_cast<float*>(pool);
   float* offset = factor + C;
-  float* gathered = offset + C;
-  uint4* weights = pool + C;
-  uint4* tile = weights + TAPS * C * S::chunks;
+  const Gathered<C, S::warps * IMAGES> gathered = {offset + C};
+  uint4* weights = pool + C / 2 + SLOTS;
+  uint4* tile = weights + filter_size<C>;
   const int first = blockIdx.x * IMAGES;
   const int whole = images - first < IMAGES ? images - first : IMAGES;
   const float count = static_cast<float>(images) * S::pixels;
 
   if (SOURCE != PLAIN)
     load_norm<C>(factor, offset, source_sums, scale, shift, count, static_cast<float>(epsilon));
-  for (int c = threadIdx.x; c < 2 * C; c += blockDim.x) gathered[c] = 0.0f;
   load_filter<C, false>(weights, filter);
   clear_border<C>(tile, IMAGES);
+  uint4 values[Images::count], others[Images::count];
+  Images::fetch(values, source + first * Images::begin, whole);
+  if (SOURCE == ENDED) Images::fetch(others, past + first * Images::begin, whole);
   __syncthreads();
-  const int chunk = threadIdx.x % S::chunks, begin = first * S::pixels * S::chunks;
   float factors[8], offsets[8];
   if (SOURCE != PLAIN) {
+    const int chunk = threadIdx.x % S::chunks;
     load_eight(factors, factor + 8 * chunk);
     load_eight(offsets, offset + 8 * chunk);
   }
-  fill<C, IMAGES>(tile, whole, [&](int i) {
-    const uint4 value = source[begin + i];
-    if (SOURCE == PLAIN) return value;
-    if (SOURCE == NORMALISED) return normed(value, factors, offsets, uint4{0, 0, 0, 0});
-    const uint4 sum = normed(value, factors, offsets, past[begin + i]);
-    ended[begin + i] = sum;
+  Images::fill(tile, whole, [&](int j) {
+    if (SOURCE == PLAIN) return values[j];
+    if (SOURCE == NORMALISED) return normed(values[j], factors, offsets, uint4{0, 0, 0, 0});
+    const uint4 sum = normed(values[j], factors, offsets, others[j]);
+    ended[first * Images::begin + Images::at(j)] = sum;
     return sum;
   });
   __syncthreads();
@@ -361,13 +422,10 @@ forward(const uint4* __restrict__ source, const uint4* __restrict__ past, uint4*
       squares[n][e] += rounded[e] * rounded[e];
     }
   });
-#pragma unroll
-  for (int n = 0; n < S::columns / 2; n++) {
-    gather(sum[n], gathered + part.output + 16 * n);
-    gather(squares[n], gathered + C + part.output + 16 * n);
-  }
+  gathered.write(sum, 0);
+  gathered.write(squares, 1);
   __syncthreads();
-  for (int c = threadIdx.x; c < 2 * C; c += blockDim.x) atomicAdd(sums + c, gathered[c]);
+  gathered.add_to(sums);
   if (SOURCE != PLAIN && blockIdx.x == 0)
     move_statistics<C>(running_mean, running_variance, source_sums, count,
                        static_cast<float>(momentum));
@@ -375,16 +433,17 @@ forward(const uint4* __restrict__ source, const uint4* __restrict__ past, uint4*
 
 // Convolve and norm by the running statistics, plus `added` where ADD, then ReLU where CLIP.
 template <int C, bool ADD, bool CLIP, int IMAGES>
-__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 2)
+__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 16 / (Shape<C>::warps * IMAGES))
 evaluate(const uint4* __restrict__ source, const uint4* __restrict__ filter,
          const float* __restrict__ scale, const float* __restrict__ shift,
          const float* __restrict__ running_mean, const float* __restrict__ running_variance,
          const uint2* __restrict__ added, uint2* __restrict__ out, int images, double epsilon) {
   using S = Shape<C>;
+  using Images = Chunks<C, IMAGES>;
   float* factor = reinterpret_cast<float*>(pool);
   float* offset = factor + C;
-  uint4* weights = pool + C;
-  uint4* tile = weights + TAPS * C * S::chunks;
+  uint4* weights = pool + C / 2 + SLOTS;
+  uint4* tile = weights + filter_size<C>;
   const int first = blockIdx.x * IMAGES;
   const int whole = images - first < IMAGES ? images - first : IMAGES;
 
@@ -394,8 +453,9 @@ evaluate(const uint4* __restrict__ source, const uint4* __restrict__ filter,
   }
   load_filter<C, false>(weights, filter);
   clear_border<C>(tile, IMAGES);
-  fill<C, IMAGES>(tile, whole,
-                  [&](int i) { return source[first * S::pixels * S::chunks + i]; });
+  uint4 values[Images::count];
+  Images::fetch(values, source + first * Images::begin, whole);
+  Images::fill(tile, whole, [&](int j) { return values[j]; });
   __syncthreads();
 
   const Part<C> part(threadIdx.x / 32);
@@ -458,7 +518,7 @@ __device__ __forceinline__ void gradient_of_filter(float (&total)[3][3][2][4], c
 // `below` are the maps before the batch norm below; its second layer's source is those through
 // batch norm and ReLU. `out` is the gradient below, with the sums of out and out × below.
 template <int C, bool FIRST, int IMAGES>
-__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, C == 64 ? 1 : 2)
+__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 16 / (Shape<C>::warps * IMAGES))
 backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
          const float* __restrict__ sums, const float* __restrict__ gradient_sums,
          const float* __restrict__ scale, const uint4* __restrict__ filter,
@@ -469,12 +529,13 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
          float* __restrict__ scale_gradient, float* __restrict__ shift_gradient, int images,
          double epsilon) {
   using S = Shape<C>;
+  using Images = Chunks<C, IMAGES>;
   float* factor = reinterpret_cast<float*>(pool);
   float *offset = factor + C, *slope = factor + 2 * C;
   float *below_factor = factor + 3 * C, *below_offset = factor + 4 * C;
-  float* gathered = factor + 5 * C;
-  uint4* weights = pool + 2 * C;
-  uint4* flow = weights + TAPS * C * S::chunks;
+  const Gathered<C, S::warps * IMAGES> gathered = {factor + 5 * C};
+  uint4* weights = pool + C / 4 * 5 + SLOTS;
+  uint4* flow = weights + filter_size<C>;
   uint4* source = flow + IMAGES * S::area * S::chunks;
   const int first = blockIdx.x * IMAGES;
   const int whole = images - first < IMAGES ? images - first : IMAGES;
@@ -497,31 +558,38 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
   if (!FIRST)
     load_norm<C>(below_factor, below_offset, below_sums, below_scale, below_shift, count,
                  static_cast<float>(epsilon));
-  for (int c = threadIdx.x; c < 2 * C; c += blockDim.x) gathered[c] = 0.0f;
   load_filter<C, true>(weights, filter);
   clear_border<C>(flow, IMAGES);
   clear_border<C>(source, IMAGES);
-  __syncthreads();
-  const int chunk = threadIdx.x % S::chunks, begin = first * S::pixels * S::chunks;
-  float factors[8], offsets[8], slopes[8];
-  load_eight(factors, factor + 8 * chunk);
-  load_eight(offsets, offset + 8 * chunk);
-  load_eight(slopes, slope + 8 * chunk);
-  fill<C, IMAGES>(flow, whole, [&](int i) {
-    const uint4 g = gradient[begin + i], z = raw[begin + i];
-    return uint4{through_norm(g.x, z.x, factors, offsets, slopes),
-                 through_norm(g.y, z.y, factors + 2, offsets + 2, slopes + 2),
-                 through_norm(g.z, z.z, factors + 4, offsets + 4, slopes + 4),
-                 through_norm(g.w, z.w, factors + 6, offsets + 6, slopes + 6)};
-  });
-  if (!FIRST) {
-    load_eight(factors, below_factor + 8 * chunk);
-    load_eight(offsets, below_offset + 8 * chunk);
+  const int chunk = threadIdx.x % S::chunks;
+  {
+    uint4 g[Images::count], z[Images::count];
+    Images::fetch(g, gradient + first * Images::begin, whole);
+    Images::fetch(z, raw + first * Images::begin, whole);
+    __syncthreads();
+    float factors[8], offsets[8], slopes[8];
+    load_eight(factors, factor + 8 * chunk);
+    load_eight(offsets, offset + 8 * chunk);
+    load_eight(slopes, slope + 8 * chunk);
+    Images::fill(flow, whole, [&](int j) {
+      return uint4{through_norm(g[j].x, z[j].x, factors, offsets, slopes),
+                   through_norm(g[j].y, z[j].y, factors + 2, offsets + 2, slopes + 2),
+                   through_norm(g[j].z, z[j].z, factors + 4, offsets + 4, slopes + 4),
+                   through_norm(g[j].w, z[j].w, factors + 6, offsets + 6, slopes + 6)};
+    });
   }
-  fill<C, IMAGES>(source, whole, [&](int i) {
-    if (FIRST) return activations[begin + i];
-    return normed(below[begin + i], factors, offsets, uint4{0, 0, 0, 0});
-  });
+  {
+    uint4 values[Images::count];
+    Images::fetch(values, (FIRST ? activations : below) + first * Images::begin, whole);
+    float factors[8], offsets[8];
+    if (!FIRST) {
+      load_eight(factors, below_factor + 8 * chunk);
+      load_eight(offsets, below_offset + 8 * chunk);
+    }
+    Images::fill(source, whole, [&](int j) {
+      return FIRST ? values[j] : normed(values[j], factors, offsets, uint4{0, 0, 0, 0});
+    });
+  }
   __syncthreads();
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -551,11 +619,8 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
         }
       });
     }
-#pragma unroll
-    for (int n = 0; n < S::columns / 2; n++) {
-      gather(sum[n], gathered + part.output + 16 * n);
-      gather(products[n], gathered + C + part.output + 16 * n);
-    }
+    gathered.write(sum, 0);
+    gathered.write(products, 1);
   }
 
   // Sixteen by sixteen channels of the filter are a warp's; the others of its set do the same
@@ -576,7 +641,7 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
                           rows, output, input);
   }
   __syncthreads();
-  for (int c = threadIdx.x; c < 2 * C; c += blockDim.x) atomicAdd(out_sums + c, gathered[c]);
+  gathered.add_to(out_sums);
   float* exchange = reinterpret_cast<float*>(weights);
   float* flat = &total[0][0][0][0];
 #pragma unroll
@@ -594,17 +659,26 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
     __syncthreads();
   }
   if (share > 0) return;
+  // Neighbours exchange pairs, so that each has four channels in a row: the even one those of the
+  // first eight, the odd one those of the others.
+  const bool odd = lane % 2;
+  const int c = input + (odd ? 8 : 0) + lane % 4 / 2 * 4;
 #pragma unroll
   for (int y = 0; y < 3; y++) {
 #pragma unroll
     for (int x = 0; x < 3; x++) {
 #pragma unroll
-      for (int n = 0; n < 2; n++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const int o = output + lane / 4 + e / 2 * 8, c = input + 8 * n + 2 * (lane % 4) + e % 2;
-          atomicAdd(filter_gradient + (o * TAPS + 8 - 3 * y - x) * C + c, total[y][x][n][e]);
-        }
+      for (int half = 0; half < 2; half++) {
+        const float* left = total[y][x][0] + 2 * half;
+        const float* right = total[y][x][1] + 2 * half;
+        const float first_got = __shfl_xor_sync(0xffffffffu, odd ? left[0] : right[0], 1);
+        const float second_got = __shfl_xor_sync(0xffffffffu, odd ? left[1] : right[1], 1);
+        const int o = output + lane / 4 + 8 * half;
+        float* at = filter_gradient + (o * TAPS + 8 - 3 * y - x) * C + c;
+        if (odd)
+          add_four(at, first_got, second_got, right[0], right[1]);
+        else
+          add_four(at, left[0], left[1], first_got, second_got);
       }
     }
   }

@@ -209,14 +209,15 @@ def compile_kernel(source: str, name: str) -> Any:
 
 
 def _bytes(channels: int) -> int:
-    """Return the shared memory of the way forward: factors, the filter, images with a border."""
-    return 16 * channels + 18 * channels**2 + FORWARD[channels] * _bytes_of_image(channels)
+    """Return the shared memory of the way forward: factors, sums, filter, images with a border."""
+    return 8 * channels + _bytes_of_rest(channels, FORWARD[channels])
 
 
 def _bytes_back(channels: int) -> int:
-    images = 2 * BACKWARD[channels]  # of the gradient and of what the layer read
-    return 32 * channels + 18 * channels**2 + images * _bytes_of_image(channels)
+    # Images of the gradient and of what the layer read.
+    return 20 * channels + _bytes_of_rest(channels, 2 * BACKWARD[channels])
 
 
-def _bytes_of_image(channels: int) -> int:
-    return (SIDE // channels + 2) ** 2 * channels * 2
+def _bytes_of_rest(channels: int, images: int) -> int:
+    padded = (SIDE // channels + 2) ** 2
+    return 2048 + 2 * channels * (9 * (channels + 1) + images * padded)
