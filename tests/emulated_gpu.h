@@ -323,12 +323,6 @@ inline float atomicAdd(float *sum, float value) {
     return before;
 }
 
-inline void add_four(float *at, float a, float b, float c, float d) {
-    const float4 more = {a, b, c, d};
-    float4 *four = reinterpret_cast<float4 *>(at);  // the sanitizer sees one that is not aligned
-    *four = {four->x + more.x, four->y + more.y, four->z + more.z, four->w + more.w};
-}
-
 template <class T>
 T __ldg(const T *at) { return *at; }
 

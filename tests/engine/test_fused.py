@@ -176,18 +176,43 @@ def test_elsewhere_than_in_bf16_on_a_gpu_pytorchs_layers_are_used() -> None:
         assert torch.equal(model.features(batch), model.backbone(batch))
 
 
-def test_maps_come_from_pytorchs_layers_and_a_network_asked_for_them_is_as_built(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@interpreted
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_maps_and_their_gradients_are_pytorchs(blocks: int) -> None:
+    plain, batch = network(blocks).train(), images(2, 8, 12)
+    ours = copy.deepcopy(plain)
+    expected, found = plain.maps(batch), fused.maps(ours, batch, torch.float32)
+    assert [m.shape for m in found] == [m.shape for m in expected]
+    goals = [torch.randn_like(m) for m in expected]
+    for maps in (expected, found):
+        assert all((m < 0).any() for m in maps), "before the ReLU"
+        torch.stack([(m * g).sum() for m, g in zip(maps, goals, strict=True)]).sum().backward()
+    for one, other in zip(found, expected, strict=True):
+        assert apart(one, other) < 1e-5
+    for (name, p), q in zip(plain.named_parameters(), ours.parameters(), strict=True):
+        assert p.grad is not None, name
+        assert q.grad is not None, name
+        assert apart(q.grad, p.grad) < 1e-4, name
+    with torch.no_grad():
+        for one, other in zip(
+            fused.maps(ours, batch, torch.float32), plain.maps(batch), strict=True
+        ):
+            assert apart(one, other) < 1e-5
+        for one, other in zip(
+            fused.maps(ours.eval(), batch, torch.float32), plain.eval().maps(batch), strict=True
+        ):
+            assert apart(one, other) < 1e-5
+
+
+def test_a_model_asks_the_fused_kernels_for_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[Tensor] = []
     monkeypatch.setattr(fused, "suits", lambda backbone, images: True)
-    monkeypatch.setattr(fused, "features", lambda backbone, images: used.append(images) or images)
+    monkeypatch.setattr(fused, "maps", lambda backbone, images: used.append(images) or [images])
     model, batch = Model(network(), LinearHead(64, 4)), images(2)
+    assert len(model.maps(batch)) == 3
+    assert used == []
     model.fused = True
-    maps = model.train().maps(batch)
-    assert (len(maps), used) == (3, [])
-    assert fused.is_as_built(model.backbone)
-    model.features(batch)
+    assert len(model.maps(batch)) == 1
     assert len(used) == 1
 
 

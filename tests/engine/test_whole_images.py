@@ -161,7 +161,7 @@ def test_gradients_are_pytorchs(channels: int, images: int, first: bool) -> None
     raw, gradient, below_raw, more = (maps(channels, images, seed) for seed in (1, 2, 3, 4))
     below = passed(layer(channels, 5), below_raw, below_raw)
     here = passed(layer(channels, 6), below_raw, raw)
-    into, below_sums = room(channels, sums(gradient, raw)), torch.zeros(2 * channels, device=DEVICE)
+    into, below_sums = room(here, sums(gradient, raw)), torch.zeros(2 * channels, device=DEVICE)
     activations = maps(channels, images, seed=7).relu() if first else None
     found = blocks.back(
         here, gradient, into, below, below_sums, activations, more if first else None
@@ -178,15 +178,15 @@ def test_gradients_are_pytorchs(channels: int, images: int, first: bool) -> None
     expected = expected + more.float() if first else expected
     assert_near(found, torch.where(activations > 0, expected, 0.0))
     assert_near(below_sums, sums(found, below_raw), 1e-5)
-    assert_near(into.weights.view_as(weights), of_weights, 1e-3)
+    assert_near(into.weights.sum(0).view_as(weights), of_weights, 1e-3)
     assert_near(into.scale, scale, 1e-5)
     assert_near(into.shift, shift, 1e-5)
 
 
-def room(channels: int, gradient_sums: Tensor) -> Gradients:
-    unset = torch.full((channels,), float("nan"), device=DEVICE)
-    weights = torch.zeros(9 * channels**2, device=DEVICE)
-    return Gradients(gradient_sums, weights, unset.clone(), unset)
+def room(of: Passed, gradient_sums: Tensor) -> Gradients:
+    parts = torch.full_like(blocks.parts_of_filters([of])[0], float("nan"))
+    unset = torch.full((of.layer.outputs,), float("nan"), device=DEVICE)
+    return Gradients(gradient_sums, parts, unset.clone(), unset)
 
 
 @pytest.mark.skipif(ON_GPU, reason="emulated where there is no GPU")

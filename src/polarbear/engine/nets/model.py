@@ -103,10 +103,12 @@ class Model(nn.Module):
     def maps(self, images: Tensor) -> Sequence[Tensor]:
         """Return the maps (n, c, h, w) that each stage ends with, before its ReLU.
 
-        The means of the last ones over all places are the features. The network's own layers
-        compute them: fused kernels and compiled code keep no maps.
+        The means of the last ones over all places are the features. Networks that have fused
+        kernels go through these, others through their own layers: compiled code keeps no maps.
         """
         self.refuse_without_maps()
+        if self.fused and fused.suits(self.backbone, images):
+            return fused.maps(self.backbone, images)
         found: Sequence[Tensor] = self.backbone.maps(images)  # type: ignore[operator]
         return found
 

@@ -40,13 +40,6 @@ __device__ __forceinline__ u32 packed(float first, float second) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
   return pair;
 }
-
-// Four neighbours at once, on a boundary of 16 bytes: a quarter of the requests.
-__device__ __forceinline__ void add_four(float* at, float a, float b, float c, float d) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(a),
-               "f"(b), "f"(c), "f"(d)
-               : "memory");
-}
 #endif
 
 extern __shared__ uint4 pool[];
@@ -516,7 +509,9 @@ __device__ __forceinline__ void gradient_of_filter(float (&total)[3][3][2][4], c
 // Take a gradient back through batch norm, filter, and the ReLU and shortcut below. A block's
 // FIRST layer reads `activations` (the maps below), adds `added` (the shortcut's gradient), and
 // `below` are the maps before the batch norm below; its second layer's source is those through
-// batch norm and ReLU. `out` is the gradient below, with the sums of out and out × below.
+// batch norm and ReLU. `out` is the gradient below, with the sums of out and out × below. Every
+// block of threads has a filter's gradient of its own, to be added up: atomics would take longer
+// than all the rest.
 template <int C, bool FIRST, int IMAGES>
 __global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 16 / (Shape<C>::warps * IMAGES))
 backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
@@ -674,11 +669,9 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
         const float first_got = __shfl_xor_sync(0xffffffffu, odd ? left[0] : right[0], 1);
         const float second_got = __shfl_xor_sync(0xffffffffu, odd ? left[1] : right[1], 1);
         const int o = output + lane / 4 + 8 * half;
-        float* at = filter_gradient + (o * TAPS + 8 - 3 * y - x) * C + c;
-        if (odd)
-          add_four(at, first_got, second_got, right[0], right[1]);
-        else
-          add_four(at, left[0], left[1], first_got, second_got);
+        float* at = filter_gradient + ((blockIdx.x * C + o) * TAPS + 8 - 3 * y - x) * C + c;
+        *reinterpret_cast<float4*>(at) = odd ? float4{first_got, second_got, right[0], right[1]}
+                                             : float4{left[0], left[1], first_got, second_got};
       }
     }
   }

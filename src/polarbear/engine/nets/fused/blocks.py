@@ -4,7 +4,7 @@ They do the 3×3 layers that write as many channels as they read, 28 of ResNet-3
 compiles them by NVRTC, which comes with its builds for GPUs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -40,9 +40,10 @@ def try_out(device: torch.device) -> None:
     with ThreadPoolExecutor() as pool:
         [*pool.map(compiled, _kernels())]
     layer = Layer(nn.Conv2d(64, 64, 3).to(device), nn.BatchNorm2d(64).to(device))
-    maps, sums = torch.zeros(1, 8, 8, 64, dtype=torch.bfloat16, device=device), torch.ones(128)
-    passed = Passed(layer, maps, maps, torch.zeros_like(maps).repeat(9, 1, 1, 1), sums.to(device))
-    room = Gradients(*(torch.zeros(size, device=device) for size in (128, 64 * 64 * 9, 64, 64)))
+    maps, ones = torch.zeros(1, 8, 8, 64, dtype=torch.bfloat16, device=device), torch.ones(128)
+    passed = Passed(layer, maps, maps, torch.zeros_like(maps).repeat(9, 1, 1, 1), ones.to(device))
+    sums, scale, shift = (torch.zeros(size, device=device) for size in (128, 64, 64))
+    room = Gradients(sums, parts_of_filters([passed])[0], scale, shift)
     back(passed, maps, room, passed, room.sums)
 
 
@@ -132,6 +133,13 @@ def evaluated(
     return out
 
 
+def parts_of_filters(passed: Sequence[Passed]) -> Tensor:
+    """Return room for gradients of the filters of layers alike, a part per block of threads."""
+    images, channels = passed[0].raw.shape[0], passed[0].layer.outputs
+    parts = -(-images // BACKWARD[channels])
+    return passed[0].sums.new_empty(len(passed), parts, 9 * channels**2)
+
+
 def back(
     passed: Passed,
     gradient: Tensor,
@@ -143,7 +151,8 @@ def back(
 ) -> Tensor:
     """Take a gradient back through a layer and the ReLU below it, and sum all that is needed.
 
-    A block's first layer has the maps below it, ``activations``, and adds the shortcut's gradient.
+    That of the filter comes in parts (``parts_of_filters``). A block's first layer has the maps
+    below it, ``activations``, and adds the shortcut's gradient.
     """
     images, channels, norm = len(gradient), gradient.shape[3], passed.layer.norm
     at_once, out = BACKWARD[channels], torch.empty_like(gradient)

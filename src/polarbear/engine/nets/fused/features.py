@@ -9,9 +9,10 @@ from run to run, as they do with cuDNN.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -161,57 +162,117 @@ def features(backbone: nn.Module, images: Tensor, dtype: torch.dtype = torch.bfl
     # Triton launches on the current GPU, wherever the tensors lie.
     with torch.cuda.device_of(images):  # type: ignore[no-untyped-call]
         if torch.is_grad_enabled():
-            parameters = [p for layer in _layers(backbone) for p in layer.parameters]
-            result: Tensor = _Features.apply(backbone, images, dtype, *parameters)  # type: ignore[no-untyped-call]
+            result: Tensor = _Features.apply(  # type: ignore[no-untyped-call]
+                backbone, images, dtype, False, *_parameters(backbone)
+            )
             return result
         if backbone.training:
             return ForwardPass(backbone, images, dtype, keep=False).features()
-        return evaluated_features(backbone, images, dtype)
+        return evaluated_maps(backbone, images, dtype)[-1].mean(dim=(2, 3))
 
 
-def evaluated_features(backbone: nn.Module, images: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the features (n, 64) by the running statistics, which are known before any map is."""
+def maps(
+    backbone: nn.Module, images: Tensor, dtype: torch.dtype = torch.bfloat16
+) -> tuple[Tensor, ...]:
+    """Return the maps (n, c, h, w) that stages end with, as ``backbone.maps(images)`` would."""
+    with torch.cuda.device_of(images):  # type: ignore[no-untyped-call]
+        if torch.is_grad_enabled():
+            result: tuple[Tensor, ...] = _Features.apply(  # type: ignore[no-untyped-call]
+                backbone, images, dtype, True, *_parameters(backbone)
+            )
+            return result
+        if backbone.training:
+            return ForwardPass(backbone, images, dtype, keep=False, maps=True).maps()
+        return evaluated_maps(backbone, images, dtype, ends=ends_of_stages(backbone))
+
+
+def ends_of_stages(backbone: nn.Module) -> frozenset[int]:
+    """Return the blocks that end a stage but the last: the stem and its ReLU are before them."""
+    places: frozenset[int] = backbone.ends  # type: ignore[assignment]
+    return frozenset(place - 2 for place in places)
+
+
+def evaluated_maps(
+    backbone: nn.Module, images: Tensor, dtype: torch.dtype, ends: frozenset[int] = frozenset()
+) -> tuple[Tensor, ...]:
+    """Return the maps that ``ends`` and the network end with, by the running statistics.
+
+    These are known before any map is, so that a layer is one kernel.
+    """
     layers = [*_layers(backbone)]
     weights = iter(_rounded(layers, dtype))
-    pixels = _pixels(images, layers[0].inputs, dtype)
     whole = _has_whole(images, dtype)
+    found: list[Tensor] = []
     stem, _, *residuals = backbone.layers  # type: ignore[misc]
-    maps = evaluated(_layer(stem), next(weights), pixels, relu=True)
-    for residual in residuals:
+    below = evaluated(
+        _layer(stem), next(weights), _pixels(images, layers[0].inputs, dtype), relu=True
+    )
+    for i, residual in enumerate(residuals):
         first, second, *past = [(layer, next(weights)) for layer in _layers_of(residual)]
-        by_whole = whole and blocks.do(first[0])
-        between = (blocks.evaluated if by_whole else evaluated)(*first, maps, relu=True)
-        added = evaluated(*past[0], maps, relu=False) if past else maps
-        last = blocks.evaluated if whole else evaluated
-        maps = last(*second, between, added, relu=residual.relu_after)
-    return maps.mean(dim=(1, 2))
+        between = _evaluated(whole, *first, below, relu=True)
+        added = evaluated(*past[0], below, relu=False) if past else below
+        relu = residual.relu_after and i not in ends
+        below = _evaluated(whole, *second, between, added, relu=relu)
+        if i in ends:
+            found.append(below)
+            below = below.relu()
+    return tuple(one.permute(0, 3, 1, 2) for one in (*found, below))
+
+
+def _evaluated(
+    whole: bool,
+    layer: Layer,
+    weights: Tensor,
+    source: Tensor,
+    added: Tensor | None = None,
+    *,
+    relu: bool,
+) -> Tensor:
+    by_whole = whole and blocks.do(layer)
+    return (blocks.evaluated if by_whole else evaluated)(layer, weights, source, added, relu=relu)
 
 
 class _Features(torch.autograd.Function):
+    """Features, or maps, of images, and their way back."""
+
     @staticmethod
     def forward(
-        ctx: Any, backbone: nn.Module, images: Tensor, dtype: torch.dtype, *parameters: Tensor
-    ) -> Tensor:
-        ctx.forward_pass = ForwardPass(backbone, images, dtype)
+        ctx: Any,
+        backbone: nn.Module,
+        images: Tensor,
+        dtype: torch.dtype,
+        maps: bool,
+        *parameters: Tensor,
+    ) -> Tensor | tuple[Tensor, ...]:
+        ctx.forward_pass = ForwardPass(backbone, images, dtype, maps=maps)
+        ctx.maps = maps
         ctx.save_for_backward(*parameters)
-        found: Tensor = ctx.forward_pass.features()
-        return found
+        passed: ForwardPass = ctx.forward_pass
+        return passed.maps() if maps else passed.features()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         # Refuses what PyTorch's layers refuse: a freed graph, parameters changed meanwhile.
         _ = ctx.saved_tensors
-        return (None, None, None, *BackwardPass(ctx.forward_pass).gradients(gradient))
+        back = BackwardPass(ctx.forward_pass)
+        found = back.of_maps(gradients) if ctx.maps else back.of_features(*gradients)
+        return (None, None, None, None, *found)
 
 
 class ForwardPass:
     """Takes images through a network in training, and keeps what the way back needs if wanted."""
 
     def __init__(
-        self, backbone: nn.Module, images: Tensor, dtype: torch.dtype, *, keep: bool = True
+        self,
+        backbone: nn.Module,
+        images: Tensor,
+        dtype: torch.dtype,
+        *,
+        keep: bool = True,
+        maps: bool = False,
     ) -> None:
-        """Compute every map."""
+        """Compute every map; ``maps`` keeps those that stages end with, too."""
         layers = [*_layers(backbone)]
         self._sums = iter(_zeros([2 * layer.outputs for layer in layers], images.device))
         self._weights = iter(_rounded(layers, dtype))
@@ -220,16 +281,24 @@ class ForwardPass:
         self._unended: tuple[Passed, Tensor] | None = None
         stem, _, *residuals = backbone.layers  # type: ignore[misc]
         self.stem = self._convolve(_layer(stem), pixels)
-        self.start = maps = normalise(self.stem, None, relu=True)
+        self.start = below = normalise(self.stem, None, relu=True)
         self.blocks: list[PassedBlock] = []
-        for residual, following in zip(residuals, [*residuals[1:], None], strict=True):
-            block = self._block(residual, maps, following)
+        self.ends: dict[int, Tensor] = {}  # by block, before its ReLU
+        wanted = ends_of_stages(backbone) if maps else frozenset()
+        for i, residual in enumerate(residuals):
+            following = residuals[i + 1] if i + 1 < len(residuals) else None
+            block = self._block(residual, below, following, i if i in wanted else None)
             self.blocks = [*self.blocks, block] if keep else [block]
-            maps = block.out
+            below = block.out
 
     def features(self) -> Tensor:
         """Return the last maps averaged over all places: (n, 64)."""
         return self.blocks[-1].out.mean(dim=(1, 2))
+
+    def maps(self) -> tuple[Tensor, ...]:
+        """Return the maps (n, c, h, w) that stages end with, before their ReLU."""
+        found = [*self.ends.values(), self.blocks[-1].out]
+        return tuple(maps.permute(0, 3, 1, 2) for maps in found)
 
     def passed(self) -> Iterator[Passed]:
         """Return what every layer left, in the order of ``_layers``."""
@@ -240,30 +309,27 @@ class ForwardPass:
             if block.shortcut is not None:
                 yield block.shortcut
 
-    def _block(self, residual: Residual, maps: Tensor, following: Residual | None) -> PassedBlock:
+    def _block(
+        self, residual: Residual, maps: Tensor, following: Residual | None, end: int | None
+    ) -> PassedBlock:
         layers = _layers_of(residual)
         first = self._convolve(layers[0], maps)
         between = None if self.whole else normalise(first, None, relu=True)
         second = self._convolve(layers[1], first if between is None else between)
         shortcut = self._convolve(layers[2], maps) if len(layers) > 2 else None
         past = maps if shortcut is None else shortcut
-        out = self._end(second, past, residual, following)
+        if end is not None:
+            self.ends[end] = normalise(second, past, relu=False)
+            out = self.ends[end].relu()
+        elif isinstance(past, Tensor) and self._is_ended_by(following):
+            self._unended, out = (second, past), torch.empty_like(second.raw)
+        else:
+            out = normalise(second, past, relu=residual.relu_after)
         return PassedBlock(first, second, shortcut, between, out)
 
-    def _end(
-        self, second: Passed, past: Tensor | Passed, residual: Residual, following: Residual | None
-    ) -> Tensor:
-        """Return a block's maps; the next one's first layer writes them, where it can."""
-        if (
-            self.whole
-            and isinstance(past, Tensor)
-            and residual.relu_after
-            and following is not None
-            and blocks.do(_layers_of(following)[0])
-        ):
-            self._unended = second, past
-            return torch.empty_like(second.raw)
-        return normalise(second, past, relu=residual.relu_after)
+    def _is_ended_by(self, following: Residual | None) -> bool:
+        """Whether the next block's first layer writes what a block ends with."""
+        return self.whole and following is not None and blocks.do(_layers_of(following)[0])
 
     def _convolve(self, layer: Layer, source: Tensor | Passed) -> Passed:
         """Convolve maps, or what the layer below has passed, after its batch norm and ReLU."""
@@ -289,21 +355,51 @@ class BackwardPass:
     def __init__(self, forward: ForwardPass) -> None:
         """Make room for every layer's gradients."""
         self.forward = forward
-        self.into = room_for([*forward.passed()])
+        passed = [*forward.passed()]
+        alike: dict[int, list[Passed]] = {}
+        for p in passed if forward.whole else ():
+            if blocks.do(p.layer):
+                alike.setdefault(p.layer.outputs, []).append(p)
+        self._parts = [(layers, blocks.parts_of_filters(layers)) for layers in alike.values()]
+        parts = {
+            id(p): part
+            for layers, room in self._parts
+            for p, part in zip(layers, room, strict=True)
+        }
+        self.into = room_for(passed, parts)
 
-    def gradients(self, gradient: Tensor) -> list[Tensor]:
-        """Return those of every layer's parameters, for that of the features (n, 64)."""
-        blocks = self.forward.blocks
-        out = blocks[-1].out
+    def of_features(self, gradient: Tensor) -> list[Tensor]:
+        """Return the gradients of all parameters, for that of the features (n, 64)."""
+        out = self.forward.blocks[-1].out
         spread = (gradient / (out.shape[1] * out.shape[2])).to(out.dtype)
-        flow = spread[:, None, None, :].expand(out.shape).contiguous()
-        self._sum(blocks[-1].second, flow)
-        for i in reversed(range(len(blocks))):
-            below = blocks[i - 1].second if i else self.forward.stem
-            activations = blocks[i - 1].out if i else self.forward.start
-            flow = self._block(blocks[i], flow, below, activations)
+        return self._of_parameters(spread[:, None, None, :].expand(out.shape).contiguous(), {})
+
+    def of_maps(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Return the gradients of all parameters, for those of ``ForwardPass.maps``."""
+        dtype = self.forward.stem.raw.dtype
+        *ends, last = [g.permute(0, 2, 3, 1).to(dtype).contiguous() for g in gradients]
+        return self._of_parameters(last, dict(zip(self.forward.ends, ends, strict=True)))
+
+    def _of_parameters(self, flow: Tensor, at_ends: dict[int, Tensor]) -> list[Tensor]:
+        """Take a gradient of the last maps back, plus those of the maps before a block's ReLU."""
+        passed_blocks = self.forward.blocks
+        self._sum(passed_blocks[-1].second, flow)
+        for i in reversed(range(len(passed_blocks))):
+            below = passed_blocks[i - 1].second if i else self.forward.stem
+            activations = passed_blocks[i - 1].out if i else self.forward.start
+            flow = self._block(passed_blocks[i], flow, below, activations)
+            if i - 1 in at_ends:
+                self._sum(below, at_ends[i - 1])
+                flow += at_ends[i - 1]
         self._through_layer(self.forward.stem, flow)
-        return [g for passed in self.forward.passed() for g in self._of_layer(passed)]
+        filters = {key: room.weights for key, room in self.into.items()}
+        for layers, parts in self._parts:
+            filters |= {id(p): total for p, total in zip(layers, parts.sum(1), strict=True)}
+        return [
+            gradient
+            for passed in self.forward.passed()
+            for gradient in self._of_layer(passed, filters[id(passed)])
+        ]
 
     def _block(
         self, block: PassedBlock, flow: Tensor, below: Passed, activations: Tensor
@@ -351,21 +447,31 @@ class BackwardPass:
     def _through_layer(self, passed: Passed, flow: Tensor) -> Tensor:
         return filter_gradient(passed, flow, self.into[id(passed)])
 
-    def _of_layer(self, passed: Passed) -> tuple[Tensor, Tensor, Tensor]:
+    def _of_layer(self, passed: Passed, of_filter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         into, colours = self.into[id(passed)], passed.layer.conv.in_channels
-        weights = into.weights.view(passed.weights.shape)[..., :colours]
+        weights = of_filter.view(passed.weights.shape)[..., :colours]
         return weights.permute(0, 3, 1, 2), into.scale, into.shift
 
 
-def room_for(passed: list[Passed]) -> dict[int, Gradients]:
-    """Return room for the gradients of layers, by the identity of what they left."""
+def room_for(
+    passed: list[Passed], parts: Mapping[int, Tensor] = MappingProxyType({})
+) -> dict[int, Gradients]:
+    """Return room for the gradients of layers, by the identity of what they left.
+
+    Filters' gradients are added to zeros, where they do not come in ``parts``.
+    """
     device = passed[0].raw.device
     sums = _zeros([2 * p.layer.outputs for p in passed], device)
-    weights = _zeros([p.weights.numel() for p in passed], device)
+    sizes = [0 if id(p) in parts else p.weights.numel() for p in passed]
+    weights = [parts.get(id(p), z) for p, z in zip(passed, _zeros(sizes, device), strict=True)]
     channels = [p.layer.outputs for p in passed for _ in range(2)]
     norms = torch.split(torch.empty(sum(channels), device=device), channels)
-    parts = zip(passed, sums, weights, norms[::2], norms[1::2], strict=True)
-    return {id(p): Gradients(*rest) for p, *rest in parts}
+    rest = zip(passed, sums, weights, norms[::2], norms[1::2], strict=True)
+    return {id(p): Gradients(*room) for p, *room in rest}
+
+
+def _parameters(backbone: nn.Module) -> list[Tensor]:
+    return [p for layer in _layers(backbone) for p in layer.parameters]
 
 
 def _has_whole(images: Tensor, dtype: torch.dtype) -> bool:
