@@ -48,8 +48,10 @@ def last_and_over_all(group: Group) -> tuple[list[float], list[float]]:
 
 
 def shown(scores: Sequence[float], digits: int = 3) -> str:
-    """Return a mean with its 95 % interval, where there are several."""
+    """Return a mean with its 95 % interval, where there are several; a dash for no number."""
     found = interval(scores)
+    if np.isnan(found.mean):
+        return DASH
     return f"{found.mean:.{digits}f}" + plus_minus(found.half_width, digits)
 
 

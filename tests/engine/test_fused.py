@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from polarbear.engine.nets.fused import features as fused
+from polarbear.engine.nets.fused import passes
 from polarbear.engine.nets.heads import LinearHead
 from polarbear.engine.nets.model import Model
 from polarbear.engine.nets.networks import build_backbone, cifar_resnet
@@ -125,7 +126,7 @@ def test_maps_go_when_nothing_needs_them_any_more(monkeypatch: pytest.MonkeyPatc
         return outer
 
     for name in ("normalise", "evaluated"):
-        monkeypatch.setattr(fused, name, watched(getattr(fused, name)))
+        monkeypatch.setattr(passes, name, watched(getattr(passes, name)))
     with torch.no_grad():
         fused.features(network(3).eval(), images(2, 4, 8), torch.float32)
         assert len(alive) == 1 + 2 * 9 + 2

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import emulated_gpu
-from polarbear.engine.nets.fused import blocks, launch
+from polarbear.engine.nets.fused import blocks, launch, passes
 from polarbear.engine.nets.fused import features as fused
 from polarbear.engine.nets.fused.launch import Gradients, Layer, Passed
 from polarbear.engine.nets.networks import cifar_resnet
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if ON_GPU and not blocks.take(32, 32, torch.device("cuda")):
+    if ON_GPU and not blocks.take(torch.device("cuda"), 32, 32):
         pytest.skip("this GPU has less shared memory than an H100")
     if not ON_GPU:
         monkeypatch.setattr(blocks, "compile_kernel", emulated_gpu.compile_kernel)
@@ -194,12 +194,12 @@ def test_a_network_trains_and_is_evaluated_as_layer_by_layer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, twin in TWINS.items():
-        monkeypatch.setattr(fused, name, twin)
+        monkeypatch.setattr(passes, name, twin)
     torch.manual_seed(0)
     batch, goal = torch.randn(3, 3, 32, 32), torch.randn(3, 64)
     networks = []
     for whole in (False, True):
-        monkeypatch.setattr(fused, "whole_images_work", lambda *size, whole=whole: whole)
+        monkeypatch.setattr(blocks, "work", lambda *size, whole=whole: whole)
         torch.manual_seed(1)
         net = cifar_resnet(2)
         trained = fused.features(net, batch)

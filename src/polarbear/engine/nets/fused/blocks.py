@@ -4,6 +4,7 @@ They do the 3×3 layers that write as many channels as they read, 28 of ResNet-3
 compiles them by NVRTC, which comes with its builds for GPUs.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 
 from polarbear.engine.nets.fused.launch import Gradients, Layer, Passed
 
+log = logging.getLogger("polarbear")
+
 SOURCE = Path(__file__).with_suffix(".cu")
 # Images that a block of threads has, by channels: the more, the less a filter is loaded.
 FORWARD = {16: 1, 32: 2, 64: 2}
@@ -22,7 +25,24 @@ BACKWARD = {16: 1, 32: 2, 64: 4}
 SIDE = 512  # over channels: 32, 16, 8
 
 
-def take(height: int, width: int, device: torch.device) -> bool:
+@cache
+def work(device: torch.device, height: int, width: int) -> bool:
+    """Whether these kernels compile and run here, tried once; if they should and do not, say so."""
+    if not take(device, height, width):
+        return False
+    try:
+        try_out(device)
+    except Exception as error:
+        log.warning(
+            "the kernels for whole images do not work here, so slower ones are used: %s: %s",
+            type(error).__name__,
+            error,
+        )
+        return False
+    return True
+
+
+def take(device: torch.device, height: int, width: int) -> bool:
     """Whether these kernels can do images of this size on this GPU: it takes an H100's memory."""
     if (height, width) != (32, 32) or not hasattr(torch.cuda, "_compile_kernel"):
         return False

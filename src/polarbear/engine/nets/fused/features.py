@@ -1,37 +1,28 @@
-"""The ResNets for 32×32 images in few, fused kernels: the same mathematics, twice the speed.
+"""The ResNets for 32×32 images in few, fused kernels: the same mathematics, three times the speed.
 
 A general library reads every map of a small network several times: to convolve, to sum, to
-normalise, to add, and the same again backwards. Here each layer is two kernels forwards and two
-backwards, and one in evaluation (``kernels``), which round where PyTorch's autocast rounds: maps
-and their gradients are bfloat16 in memory; sums, statistics, weights and their gradients float32.
+normalise, to add, and the same again backwards. Here a layer is one or two kernels forwards and as
+many backwards (``passes``), which round where PyTorch's autocast rounds: maps and their gradients
+are bfloat16 in memory; sums, statistics, weights and their gradients float32.
 Sums over a batch are added up in the order in which the GPU comes to them, so the last bits differ
 from run to run, as they do with cuDNN.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
-from polarbear.engine.nets.fused import blocks
-from polarbear.engine.nets.fused.launch import (
-    CONVOLVE,
-    Gradients,
-    Layer,
-    Passed,
-    convolve,
-    evaluated,
-    filter_gradient,
-    kernels,
-    normalise,
-    sum_gradient,
+from polarbear.engine.nets.fused.launch import CONVOLVE, kernels
+from polarbear.engine.nets.fused.passes import (
+    BackwardPass,
+    ForwardPass,
+    ends_of_stages,
+    evaluated_maps,
+    parameters,
 )
 from polarbear.engine.nets.networks import CifarResNet, Residual, UncountedBatchNorm, build_backbone
 
@@ -40,20 +31,6 @@ log = logging.getLogger("polarbear")
 PARTS = (CifarResNet, Residual, UncountedBatchNorm, nn.Sequential, nn.Conv2d, nn.ReLU, nn.Identity)
 # Elements of the largest maps: offsets have 32 bits, and the last program's overhang.
 REACH = 2**31 - 2**20
-
-
-@dataclass(frozen=True, eq=False)
-class PassedBlock:
-    """What a block leaves for its way back; ``between`` and ``out`` are its activations.
-
-    Those between are left out where the kernels for whole images make them from ``first`` again.
-    """
-
-    first: Passed
-    second: Passed
-    shortcut: Passed | None
-    between: Tensor | None
-    out: Tensor
 
 
 def suits(backbone: nn.Module, images: Tensor) -> bool:
@@ -140,30 +117,13 @@ def _try_out(device: torch.device, height: int, width: int) -> None:
             features(net.eval(), images)
 
 
-@cache
-def whole_images_work(device: torch.device, height: int, width: int) -> bool:
-    """Whether the kernels that have whole images in shared memory compile and run here."""
-    if not blocks.take(height, width, device):
-        return False
-    try:
-        blocks.try_out(device)
-    except Exception as error:
-        log.warning(
-            "the kernels for whole images do not work here, so slower ones are used: %s: %s",
-            type(error).__name__,
-            error,
-        )
-        return False
-    return True
-
-
 def features(backbone: nn.Module, images: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Return the features (n, 64) of images (n, 3, h, w), as ``backbone(images)`` would."""
     # Triton launches on the current GPU, wherever the tensors lie.
     with torch.cuda.device_of(images):  # type: ignore[no-untyped-call]
         if torch.is_grad_enabled():
             result: Tensor = _Features.apply(  # type: ignore[no-untyped-call]
-                backbone, images, dtype, False, *_parameters(backbone)
+                backbone, images, dtype, False, *parameters(backbone)
             )
             return result
         if backbone.training:
@@ -178,58 +138,12 @@ def maps(
     with torch.cuda.device_of(images):  # type: ignore[no-untyped-call]
         if torch.is_grad_enabled():
             result: tuple[Tensor, ...] = _Features.apply(  # type: ignore[no-untyped-call]
-                backbone, images, dtype, True, *_parameters(backbone)
+                backbone, images, dtype, True, *parameters(backbone)
             )
             return result
         if backbone.training:
             return ForwardPass(backbone, images, dtype, keep=False, maps=True).maps()
         return evaluated_maps(backbone, images, dtype, ends=ends_of_stages(backbone))
-
-
-def ends_of_stages(backbone: nn.Module) -> frozenset[int]:
-    """Return the blocks that end a stage but the last: the stem and its ReLU are before them."""
-    places: frozenset[int] = backbone.ends  # type: ignore[assignment]
-    return frozenset(place - 2 for place in places)
-
-
-def evaluated_maps(
-    backbone: nn.Module, images: Tensor, dtype: torch.dtype, ends: frozenset[int] = frozenset()
-) -> tuple[Tensor, ...]:
-    """Return the maps that ``ends`` and the network end with, by the running statistics.
-
-    These are known before any map is, so that a layer is one kernel.
-    """
-    layers = [*_layers(backbone)]
-    weights = iter(_rounded(layers, dtype))
-    whole = _has_whole(images, dtype)
-    found: list[Tensor] = []
-    stem, _, *residuals = backbone.layers  # type: ignore[misc]
-    below = evaluated(
-        _layer(stem), next(weights), _pixels(images, layers[0].inputs, dtype), relu=True
-    )
-    for i, residual in enumerate(residuals):
-        first, second, *past = [(layer, next(weights)) for layer in _layers_of(residual)]
-        between = _evaluated(whole, *first, below, relu=True)
-        added = evaluated(*past[0], below, relu=False) if past else below
-        relu = residual.relu_after and i not in ends
-        below = _evaluated(whole, *second, between, added, relu=relu)
-        if i in ends:
-            found.append(below)
-            below = below.relu()
-    return tuple(one.permute(0, 3, 1, 2) for one in (*found, below))
-
-
-def _evaluated(
-    whole: bool,
-    layer: Layer,
-    weights: Tensor,
-    source: Tensor,
-    added: Tensor | None = None,
-    *,
-    relu: bool,
-) -> Tensor:
-    by_whole = whole and blocks.do(layer)
-    return (blocks.evaluated if by_whole else evaluated)(layer, weights, source, added, relu=relu)
 
 
 class _Features(torch.autograd.Function):
@@ -258,262 +172,3 @@ class _Features(torch.autograd.Function):
         back = BackwardPass(ctx.forward_pass)
         found = back.of_maps(gradients) if ctx.maps else back.of_features(*gradients)
         return (None, None, None, None, *found)
-
-
-class ForwardPass:
-    """Takes images through a network in training, and keeps what the way back needs if wanted."""
-
-    def __init__(
-        self,
-        backbone: nn.Module,
-        images: Tensor,
-        dtype: torch.dtype,
-        *,
-        keep: bool = True,
-        maps: bool = False,
-    ) -> None:
-        """Compute every map; ``maps`` keeps those that stages end with, too."""
-        layers = [*_layers(backbone)]
-        self._sums = iter(_zeros([2 * layer.outputs for layer in layers], images.device))
-        self._weights = iter(_rounded(layers, dtype))
-        pixels = _pixels(images, layers[0].inputs, dtype)
-        self.whole = _has_whole(images, dtype)
-        self._unended: tuple[Passed, Tensor] | None = None
-        stem, _, *residuals = backbone.layers  # type: ignore[misc]
-        self.stem = self._convolve(_layer(stem), pixels)
-        self.start = below = normalise(self.stem, None, relu=True)
-        self.blocks: list[PassedBlock] = []
-        self.ends: dict[int, Tensor] = {}  # by block, before its ReLU
-        wanted = ends_of_stages(backbone) if maps else frozenset()
-        for i, residual in enumerate(residuals):
-            following = residuals[i + 1] if i + 1 < len(residuals) else None
-            block = self._block(residual, below, following, i if i in wanted else None)
-            self.blocks = [*self.blocks, block] if keep else [block]
-            below = block.out
-
-    def features(self) -> Tensor:
-        """Return the last maps averaged over all places: (n, 64)."""
-        return self.blocks[-1].out.mean(dim=(1, 2))
-
-    def maps(self) -> tuple[Tensor, ...]:
-        """Return the maps (n, c, h, w) that stages end with, before their ReLU."""
-        found = [*self.ends.values(), self.blocks[-1].out]
-        return tuple(maps.permute(0, 3, 1, 2) for maps in found)
-
-    def passed(self) -> Iterator[Passed]:
-        """Return what every layer left, in the order of ``_layers``."""
-        yield self.stem
-        for block in self.blocks:
-            yield block.first
-            yield block.second
-            if block.shortcut is not None:
-                yield block.shortcut
-
-    def _block(
-        self, residual: Residual, maps: Tensor, following: Residual | None, end: int | None
-    ) -> PassedBlock:
-        layers = _layers_of(residual)
-        first = self._convolve(layers[0], maps)
-        between = None if self.whole else normalise(first, None, relu=True)
-        second = self._convolve(layers[1], first if between is None else between)
-        shortcut = self._convolve(layers[2], maps) if len(layers) > 2 else None
-        past = maps if shortcut is None else shortcut
-        if end is not None:
-            self.ends[end] = normalise(second, past, relu=False)
-            out = self.ends[end].relu()
-        elif isinstance(past, Tensor) and self._is_ended_by(following):
-            self._unended, out = (second, past), torch.empty_like(second.raw)
-        else:
-            out = normalise(second, past, relu=residual.relu_after)
-        return PassedBlock(first, second, shortcut, between, out)
-
-    def _is_ended_by(self, following: Residual | None) -> bool:
-        """Whether the next block's first layer writes what a block ends with."""
-        return self.whole and following is not None and blocks.do(_layers_of(following)[0])
-
-    def _convolve(self, layer: Layer, source: Tensor | Passed) -> Passed:
-        """Convolve maps, or what the layer below has passed, after its batch norm and ReLU."""
-        maps = source.raw if isinstance(source, Passed) else source
-        n, height, width, _ = maps.shape
-        shape = (n, height // layer.stride, width // layer.stride, layer.outputs)
-        passed = Passed(layer, maps, maps.new_empty(shape), next(self._weights), next(self._sums))
-        if isinstance(source, Passed):
-            blocks.convolve_normalised(source, passed)
-        elif self._unended is not None:
-            blocks.convolve_ended(*self._unended, source, passed)
-            self._unended = None
-        elif self.whole and blocks.do(layer):
-            blocks.convolve(source, passed)
-        else:
-            convolve(source, passed.weights, passed.raw, layer.stride, sums=passed.sums)
-        return passed
-
-
-class BackwardPass:
-    """Takes a gradient of the features back through what a forward pass has left."""
-
-    def __init__(self, forward: ForwardPass) -> None:
-        """Make room for every layer's gradients."""
-        self.forward = forward
-        passed = [*forward.passed()]
-        alike: dict[int, list[Passed]] = {}
-        for p in passed if forward.whole else ():
-            if blocks.do(p.layer):
-                alike.setdefault(p.layer.outputs, []).append(p)
-        self._parts = [(layers, blocks.parts_of_filters(layers)) for layers in alike.values()]
-        parts = {
-            id(p): part
-            for layers, room in self._parts
-            for p, part in zip(layers, room, strict=True)
-        }
-        self.into = room_for(passed, parts)
-
-    def of_features(self, gradient: Tensor) -> list[Tensor]:
-        """Return the gradients of all parameters, for that of the features (n, 64)."""
-        out = self.forward.blocks[-1].out
-        spread = (gradient / (out.shape[1] * out.shape[2])).to(out.dtype)
-        return self._of_parameters(spread[:, None, None, :].expand(out.shape).contiguous(), {})
-
-    def of_maps(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Return the gradients of all parameters, for those of ``ForwardPass.maps``."""
-        dtype = self.forward.stem.raw.dtype
-        *ends, last = [g.permute(0, 2, 3, 1).to(dtype).contiguous() for g in gradients]
-        return self._of_parameters(last, dict(zip(self.forward.ends, ends, strict=True)))
-
-    def _of_parameters(self, flow: Tensor, at_ends: dict[int, Tensor]) -> list[Tensor]:
-        """Take a gradient of the last maps back, plus those of the maps before a block's ReLU."""
-        passed_blocks = self.forward.blocks
-        self._sum(passed_blocks[-1].second, flow)
-        for i in reversed(range(len(passed_blocks))):
-            below = passed_blocks[i - 1].second if i else self.forward.stem
-            activations = passed_blocks[i - 1].out if i else self.forward.start
-            flow = self._block(passed_blocks[i], flow, below, activations)
-            if i - 1 in at_ends:
-                self._sum(below, at_ends[i - 1])
-                flow += at_ends[i - 1]
-        self._through_layer(self.forward.stem, flow)
-        filters = {key: room.weights for key, room in self.into.items()}
-        for layers, parts in self._parts:
-            filters |= {id(p): total for p, total in zip(layers, parts.sum(1), strict=True)}
-        return [
-            gradient
-            for passed in self.forward.passed()
-            for gradient in self._of_layer(passed, filters[id(passed)])
-        ]
-
-    def _block(
-        self, block: PassedBlock, flow: Tensor, below: Passed, activations: Tensor
-    ) -> Tensor:
-        """Return the gradient before the ReLU of the block below, for one after its sum."""
-        inner = self._below(block.second, flow, block.first, block.between)
-        past = flow if block.shortcut is None else self._shortcut(block.shortcut, flow)
-        return self._below(block.first, inner, below, activations, added=past)
-
-    def _below(
-        self,
-        passed: Passed,
-        flow: Tensor,
-        below: Passed,
-        activations: Tensor | None,
-        added: Tensor | None = None,
-    ) -> Tensor:
-        """Take a gradient through a layer and the ReLU below it, and sum it for that batch norm."""
-        sums = self.into[id(below)].sums
-        if self.forward.whole and blocks.do(passed.layer):
-            into = self.into[id(passed)]
-            return blocks.back(passed, flow, into, below, sums, activations, added)
-        out = torch.empty_like(below.raw)
-        convolve(
-            self._through_layer(passed, flow),
-            passed.weights,
-            out,
-            sums=sums,
-            added=added,
-            activations=activations,
-            raw=below.raw,
-            backward=True,
-        )
-        return out
-
-    def _shortcut(self, passed: Passed, flow: Tensor) -> Tensor:
-        self._sum(passed, flow)
-        out = torch.empty_like(passed.source)
-        convolve(self._through_layer(passed, flow), passed.weights, out, backward=True)
-        return out
-
-    def _sum(self, passed: Passed, flow: Tensor) -> None:
-        sum_gradient(flow, passed.raw, self.into[id(passed)].sums)
-
-    def _through_layer(self, passed: Passed, flow: Tensor) -> Tensor:
-        return filter_gradient(passed, flow, self.into[id(passed)])
-
-    def _of_layer(self, passed: Passed, of_filter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        into, colours = self.into[id(passed)], passed.layer.conv.in_channels
-        weights = of_filter.view(passed.weights.shape)[..., :colours]
-        return weights.permute(0, 3, 1, 2), into.scale, into.shift
-
-
-def room_for(
-    passed: list[Passed], parts: Mapping[int, Tensor] = MappingProxyType({})
-) -> dict[int, Gradients]:
-    """Return room for the gradients of layers, by the identity of what they left.
-
-    Filters' gradients are added to zeros, where they do not come in ``parts``.
-    """
-    device = passed[0].raw.device
-    sums = _zeros([2 * p.layer.outputs for p in passed], device)
-    sizes = [0 if id(p) in parts else p.weights.numel() for p in passed]
-    weights = [parts.get(id(p), z) for p, z in zip(passed, _zeros(sizes, device), strict=True)]
-    channels = [p.layer.outputs for p in passed for _ in range(2)]
-    norms = torch.split(torch.empty(sum(channels), device=device), channels)
-    rest = zip(passed, sums, weights, norms[::2], norms[1::2], strict=True)
-    return {id(p): Gradients(*room) for p, *room in rest}
-
-
-def _parameters(backbone: nn.Module) -> list[Tensor]:
-    return [p for layer in _layers(backbone) for p in layer.parameters]
-
-
-def _has_whole(images: Tensor, dtype: torch.dtype) -> bool:
-    return dtype == torch.bfloat16 and whole_images_work(images.device, *images.shape[2:])
-
-
-def _layer(pair: nn.Module) -> Layer:
-    conv, norm = pair.children()
-    return Layer(cast(nn.Conv2d, conv), cast(nn.BatchNorm2d, norm))
-
-
-def _layers_of(residual: Residual) -> list[Layer]:
-    """Return a block's two layers and, where it changes the shape, that of its shortcut."""
-    first, _, second = residual.layers
-    past = [] if isinstance(residual.shortcut, nn.Identity) else [residual.shortcut]
-    return [_layer(pair) for pair in (first, second, *past)]
-
-
-def _layers(backbone: nn.Module) -> Iterator[Layer]:
-    stem, _, *residuals = backbone.layers  # type: ignore[misc]
-    yield _layer(stem)
-    for residual in residuals:
-        yield from _layers_of(residual)
-
-
-def _pixels(images: Tensor, inputs: int, dtype: torch.dtype) -> Tensor:
-    """Return images (n, 3, h, w) as maps (n, h, w, inputs)."""
-    n, colours, height, width = images.shape
-    pixels = images.new_zeros((n, height, width, inputs), dtype=dtype)
-    pixels[..., :colours] = images.permute(0, 2, 3, 1)
-    return pixels
-
-
-def _zeros(sizes: list[int], device: torch.device) -> tuple[Tensor, ...]:
-    """Return vectors of zeros out of one, which is cleared at once."""
-    return torch.split(torch.zeros(sum(sizes), device=device), sizes)
-
-
-def _rounded(layers: list[Layer], dtype: torch.dtype) -> list[Tensor]:
-    """Return every filter as (outputs, taps, taps, inputs), rounded, all at once."""
-    turned = [layer.conv.weight.detach().permute(0, 2, 3, 1) for layer in layers]
-    turned[0] = functional.pad(turned[0], (0, layers[0].inputs - turned[0].shape[3]))
-    flat = torch.cat([weights.reshape(-1) for weights in turned]).to(dtype)
-    parts = torch.split(flat, [weights.numel() for weights in turned])
-    return [part.view(weights.shape) for part, weights in zip(parts, turned, strict=True)]
