@@ -105,7 +105,7 @@ def report_run(name: str, outcome: Outcome, args: argparse.Namespace, pool: Exec
 
 def tell_failure(done: Future[None]) -> None:
     """Say that a summary could not be written: nobody waits for it."""
-    if done.exception() is not None:
+    if not done.cancelled() and done.exception() is not None:
         print(f"summary not written: {done.exception()!r}", flush=True)
 
 

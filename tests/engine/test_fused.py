@@ -217,6 +217,20 @@ def test_a_model_asks_the_fused_kernels_for_maps(monkeypatch: pytest.MonkeyPatch
     assert len(used) == 1
 
 
+def test_a_network_with_a_part_changed_is_not_as_built() -> None:
+    assert fused.is_as_built(network(2))
+    clipped = network(2)
+    clipped.layers[3].relu_after = False  # type: ignore[index,union-attr]
+    assert not fused.is_as_built(clipped)
+    assert not fused.is_as_built(network(2).bfloat16())
+
+
+@interpreted
+def test_maps_may_be_changed_in_place() -> None:
+    for one in fused.maps(network().train(), images(2, 4, 8), torch.float32):
+        one.relu_()
+
+
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 def test_on_a_gpu_in_bf16_the_kernels_are_used() -> None:
     backbone, batch = network().train(), torch.randn(2, 3, 32, 32, device=DEVICE)

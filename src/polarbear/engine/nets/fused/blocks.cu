@@ -206,11 +206,11 @@ struct Chunks {
   using S = Shape<C>;
   static constexpr int threads = 32 * S::warps * IMAGES;
   static constexpr int count = IMAGES * S::pixels * S::chunks / threads;
-  static constexpr int begin = S::pixels * S::chunks;  // of the next image
+  static constexpr int per_image = S::pixels * S::chunks;
 
   __device__ __forceinline__ static int at(int j) { return threadIdx.x + j * threads; }
 
-  __device__ __forceinline__ static bool there(int j, int whole) { return at(j) / begin < whole; }
+  __device__ __forceinline__ static bool there(int j, int whole) { return at(j) / per_image < whole; }
 
   __device__ __forceinline__ static int inside(int j) {
     const int pixel = at(j) / S::chunks, image = pixel / S::pixels;
@@ -272,7 +272,8 @@ __device__ __forceinline__ void unpack(float (&into)[4], uint2 fours) {
 template <int C, int WARPS>
 struct Gathered {
   using S = Shape<C>;
-  static constexpr int width = 8 * S::columns, apart = C / width;  // warps that write the same
+  static constexpr int width = 8 * S::columns;
+  static constexpr int apart = C / width;  // every so many warps one has the same channels
   float* slots;
 
   __device__ __forceinline__ void write(const float (&sums)[S::columns / 2][4], int which) const {
@@ -330,16 +331,26 @@ __device__ __forceinline__ u32 through_norm(u32 gradient, u32 raw, const float* 
                 high(gradient) * factor[1] + offset[1] + high(raw) * slope[1]);
 }
 
+struct Statistics {
+  float mean, variance;
+
+  // Of channel c, by the sums of all `count` values and of their squares.
+  template <int C>
+  __device__ __forceinline__ static Statistics of(const float* sums, int c, float count) {
+    const float mean = sums[c] / count;
+    return {mean, fmaxf(sums[C + c] / count - mean * mean, 0.0f)};
+  }
+};
+
 // Batch norm as a factor and an offset per channel.
 template <int C>
 __device__ __forceinline__ void load_norm(float* factor, float* offset, const float* sums,
                                           const float* scale, const float* shift, float count,
                                           float epsilon) {
   for (int c = threadIdx.x; c < C; c += blockDim.x) {
-    const float mean = sums[c] / count;
-    const float variance = fmaxf(sums[C + c] / count - mean * mean, 0.0f);
-    factor[c] = scale[c] * rsqrtf(variance + epsilon);
-    offset[c] = shift[c] - mean * factor[c];
+    const Statistics found = Statistics::of<C>(sums, c, count);
+    factor[c] = scale[c] * rsqrtf(found.variance + epsilon);
+    offset[c] = shift[c] - found.mean * factor[c];
   }
 }
 
@@ -347,10 +358,9 @@ template <int C>
 __device__ __forceinline__ void move_statistics(float* running_mean, float* running_variance,
                                                 const float* sums, float count, float momentum) {
   for (int c = threadIdx.x; c < C; c += blockDim.x) {
-    const float mean = sums[c] / count;
-    const float variance = fmaxf(sums[C + c] / count - mean * mean, 0.0f);
-    const float unbiased = variance * (count / (count - 1.0f));
-    running_mean[c] += momentum * (mean - running_mean[c]);
+    const Statistics found = Statistics::of<C>(sums, c, count);
+    const float unbiased = found.variance * (count / (count - 1.0f));
+    running_mean[c] += momentum * (found.mean - running_mean[c]);
     running_variance[c] += momentum * (unbiased - running_variance[c]);
   }
 }
@@ -382,8 +392,8 @@ forward(const uint4* __restrict__ source, const uint4* __restrict__ past, uint4*
   load_filter<C, false>(weights, filter);
   clear_border<C>(tile, IMAGES);
   uint4 values[Images::count], others[Images::count];
-  Images::fetch(values, source + first * Images::begin, whole);
-  if (SOURCE == ENDED) Images::fetch(others, past + first * Images::begin, whole);
+  Images::fetch(values, source + first * Images::per_image, whole);
+  if (SOURCE == ENDED) Images::fetch(others, past + first * Images::per_image, whole);
   __syncthreads();
   float factors[8], offsets[8];
   if (SOURCE != PLAIN) {
@@ -395,7 +405,7 @@ forward(const uint4* __restrict__ source, const uint4* __restrict__ past, uint4*
     if (SOURCE == PLAIN) return values[j];
     if (SOURCE == NORMALISED) return normed(values[j], factors, offsets, uint4{0, 0, 0, 0});
     const uint4 sum = normed(values[j], factors, offsets, others[j]);
-    ended[first * Images::begin + Images::at(j)] = sum;
+    ended[first * Images::per_image + Images::at(j)] = sum;
     return sum;
   });
   __syncthreads();
@@ -447,7 +457,7 @@ evaluate(const uint4* __restrict__ source, const uint4* __restrict__ filter,
   load_filter<C, false>(weights, filter);
   clear_border<C>(tile, IMAGES);
   uint4 values[Images::count];
-  Images::fetch(values, source + first * Images::begin, whole);
+  Images::fetch(values, source + first * Images::per_image, whole);
   Images::fill(tile, whole, [&](int j) { return values[j]; });
   __syncthreads();
 
@@ -506,6 +516,59 @@ __device__ __forceinline__ void gradient_of_filter(float (&total)[3][3][2][4], c
   }
 }
 
+// What a thread has of a filter's gradient: 16x16 channels of nine taps, shared by a warp.
+constexpr int OWN = 3 * 3 * 2 * 4;
+
+// Add up what SHARES warps have of each of SETS parts of a filter, into the first of them.
+template <int SETS, int SHARES>
+__device__ __forceinline__ void add_shares(float (&total)[3][3][2][4], float* exchange, int set,
+                                           int share) {
+  float* flat = &total[0][0][0][0];
+#pragma unroll
+  for (int rest = SHARES / 2; rest > 0; rest /= 2) {
+    float* slot = exchange + (share % rest * SETS + set) * OWN * 32 + threadIdx.x % 32;
+    if (share >= rest && share < 2 * rest) {
+#pragma unroll
+      for (int e = 0; e < OWN; e++) slot[32 * e] = flat[e];
+    }
+    __syncthreads();
+    if (share < rest) {
+#pragma unroll
+      for (int e = 0; e < OWN; e++) flat[e] += slot[32 * e];
+    }
+    __syncthreads();
+  }
+}
+
+// Write 16x16 channels of a filter's gradient, from (output, input) on. Neighbours exchange pairs,
+// so that each has four channels in a row: the even one those of the first eight, the odd one
+// those of the others.
+template <int C>
+__device__ __forceinline__ void write_filter(float* filter_gradient,
+                                             const float (&total)[3][3][2][4], int output,
+                                             int input) {
+  const int lane = threadIdx.x % 32;
+  const bool odd = lane % 2;
+  const int c = input + (odd ? 8 : 0) + lane % 4 / 2 * 4;
+#pragma unroll
+  for (int y = 0; y < 3; y++) {
+#pragma unroll
+    for (int x = 0; x < 3; x++) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const float* left = total[y][x][0] + 2 * half;
+        const float* right = total[y][x][1] + 2 * half;
+        const float first = __shfl_xor_sync(0xffffffffu, odd ? left[0] : right[0], 1);
+        const float second = __shfl_xor_sync(0xffffffffu, odd ? left[1] : right[1], 1);
+        const int o = output + lane / 4 + 8 * half;
+        float* at = filter_gradient + (o * TAPS + 8 - 3 * y - x) * C + c;
+        *reinterpret_cast<float4*>(at) = odd ? float4{first, second, right[0], right[1]}
+                                             : float4{left[0], left[1], first, second};
+      }
+    }
+  }
+}
+
 // Take a gradient back through batch norm, filter, and the ReLU and shortcut below. A block's
 // FIRST layer reads `activations` (the maps below), adds `added` (the shortcut's gradient), and
 // `below` are the maps before the batch norm below; its second layer's source is those through
@@ -537,14 +600,13 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
   const float count = static_cast<float>(images) * S::pixels;
 
   for (int c = threadIdx.x; c < C; c += blockDim.x) {
-    const float mean = sums[c] / count;
-    const float variance = fmaxf(sums[C + c] / count - mean * mean, 0.0f);
-    const float inverse = rsqrtf(variance + static_cast<float>(epsilon));
+    const Statistics found = Statistics::of<C>(sums, c, count);
+    const float inverse = rsqrtf(found.variance + static_cast<float>(epsilon));
     const float summed = gradient_sums[c];
-    const float product = (gradient_sums[C + c] - mean * summed) * inverse;
+    const float product = (gradient_sums[C + c] - found.mean * summed) * inverse;
     factor[c] = scale[c] * inverse;
     slope[c] = -factor[c] * inverse * product / count;
-    offset[c] = -factor[c] * summed / count - slope[c] * mean;
+    offset[c] = -factor[c] * summed / count - slope[c] * found.mean;
     if (blockIdx.x == 0) {
       scale_gradient[c] = product;
       shift_gradient[c] = summed;
@@ -559,8 +621,8 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
   const int chunk = threadIdx.x % S::chunks;
   {
     uint4 g[Images::count], z[Images::count];
-    Images::fetch(g, gradient + first * Images::begin, whole);
-    Images::fetch(z, raw + first * Images::begin, whole);
+    Images::fetch(g, gradient + first * Images::per_image, whole);
+    Images::fetch(z, raw + first * Images::per_image, whole);
     __syncthreads();
     float factors[8], offsets[8], slopes[8];
     load_eight(factors, factor + 8 * chunk);
@@ -575,7 +637,7 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
   }
   {
     uint4 values[Images::count];
-    Images::fetch(values, (FIRST ? activations : below) + first * Images::begin, whole);
+    Images::fetch(values, (FIRST ? activations : below) + first * Images::per_image, whole);
     float factors[8], offsets[8];
     if (!FIRST) {
       load_eight(factors, below_factor + 8 * chunk);
@@ -637,42 +699,7 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
   }
   __syncthreads();
   gathered.add_to(out_sums);
-  float* exchange = reinterpret_cast<float*>(weights);
-  float* flat = &total[0][0][0][0];
-#pragma unroll
-  for (int rest = shares / 2; rest > 0; rest /= 2) {
-    float* slot = exchange + (share % rest * sets + set) * 72 * 32 + lane;
-    if (share >= rest && share < 2 * rest) {
-#pragma unroll
-      for (int e = 0; e < 72; e++) slot[32 * e] = flat[e];
-    }
-    __syncthreads();
-    if (share < rest) {
-#pragma unroll
-      for (int e = 0; e < 72; e++) flat[e] += slot[32 * e];
-    }
-    __syncthreads();
-  }
-  if (share > 0) return;
-  // Neighbours exchange pairs, so that each has four channels in a row: the even one those of the
-  // first eight, the odd one those of the others.
-  const bool odd = lane % 2;
-  const int c = input + (odd ? 8 : 0) + lane % 4 / 2 * 4;
-#pragma unroll
-  for (int y = 0; y < 3; y++) {
-#pragma unroll
-    for (int x = 0; x < 3; x++) {
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        const float* left = total[y][x][0] + 2 * half;
-        const float* right = total[y][x][1] + 2 * half;
-        const float first_got = __shfl_xor_sync(0xffffffffu, odd ? left[0] : right[0], 1);
-        const float second_got = __shfl_xor_sync(0xffffffffu, odd ? left[1] : right[1], 1);
-        const int o = output + lane / 4 + 8 * half;
-        float* at = filter_gradient + ((blockIdx.x * C + o) * TAPS + 8 - 3 * y - x) * C + c;
-        *reinterpret_cast<float4*>(at) = odd ? float4{first_got, second_got, right[0], right[1]}
-                                             : float4{left[0], left[1], first_got, second_got};
-      }
-    }
-  }
+  add_shares<sets, shares>(total, reinterpret_cast<float*>(weights), set, share);
+  if (share == 0)
+    write_filter<C>(filter_gradient + blockIdx.x * C * C * TAPS, total, output, input);
 }

@@ -7,9 +7,10 @@ compiles them by NVRTC, which comes with its builds for GPUs.
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,8 @@ from polarbear.engine.nets.fused.launch import Gradients, Layer, Passed
 log = logging.getLogger("polarbear")
 
 SOURCE = Path(__file__).with_suffix(".cu")
-# Images that a block of threads has, by channels: the more, the less a filter is loaded.
+# Images that a block of threads has, by channels: the more, the less a filter is loaded. These,
+# SIDE, the warps of an image and the shared memory must be what ``blocks.cu`` has (``Shape``).
 FORWARD = {16: 1, 32: 2, 64: 2}
 BACKWARD = {16: 1, 32: 2, 64: 4}
 SIDE = 512  # over channels: 32, 16, 8
@@ -28,11 +30,13 @@ SIDE = 512  # over channels: 32, 16, 8
 @cache
 def work(device: torch.device, height: int, width: int) -> bool:
     """Whether these kernels compile and run here, tried once; if they should and do not, say so."""
-    if not take(device, height, width):
-        return False
     try:
+        if not suit_images(device, height, width):
+            return False
         try_out(device)
-    except Exception as error:
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # a private function of PyTorch, and whatever a GPU may lack
         log.warning(
             "the kernels for whole images do not work here, so slower ones are used: %s: %s",
             type(error).__name__,
@@ -42,29 +46,61 @@ def work(device: torch.device, height: int, width: int) -> bool:
     return True
 
 
-def take(device: torch.device, height: int, width: int) -> bool:
+def suit_images(device: torch.device, height: int, width: int) -> bool:
     """Whether these kernels can do images of this size on this GPU: it takes an H100's memory."""
     if (height, width) != (32, 32) or not hasattr(torch.cuda, "_compile_kernel"):
         return False
-    memory = torch.cuda.get_device_properties(device)
-    return getattr(memory, "shared_memory_per_block_optin", 0) >= _bytes_back(64)
+    properties = torch.cuda.get_device_properties(device)
+    return getattr(properties, "shared_memory_per_block_optin", 0) >= _bytes_back(64)
+
+
+def suit(layer: Layer, maps: Tensor) -> bool:
+    """Whether a layer that reads these maps is one of theirs."""
+    _, height, width, channels = maps.shape
+    return (
+        (layer.taps, layer.stride, layer.inputs, layer.outputs) == (3, 1, channels, channels)
+        and channels in FORWARD
+        and height == width == SIDE // channels
+    )
 
 
 def try_out(device: torch.device) -> None:
-    """Compile all kernels, several at a time, and launch the largest: what fails, fails here."""
+    """Compile all kernels, several at a time, and launch two: what fails, fails here.
+
+    How numbers reach a kernel is PyTorch's private matter, so it is looked at.
+    """
 
     def compiled(kernel: tuple[str, int]) -> None:
-        torch.zeros(1, device=device)  # gives this thread the GPU's context
-        _kernel(*kernel, _current())
+        with torch.cuda.device_of(torch.zeros(1, device=device)):  # type: ignore[no-untyped-call]
+            _kernel(*kernel, _current())
 
-    with ThreadPoolExecutor() as pool:
+    with _any_cuda_home(), ThreadPoolExecutor() as pool:
         [*pool.map(compiled, _kernels())]
-    layer = Layer(nn.Conv2d(64, 64, 3).to(device), nn.BatchNorm2d(64).to(device))
-    maps, ones = torch.zeros(1, 8, 8, 64, dtype=torch.bfloat16, device=device), torch.ones(128)
-    passed = Passed(layer, maps, maps, torch.zeros_like(maps).repeat(9, 1, 1, 1), ones.to(device))
-    sums, scale, shift = (torch.zeros(size, device=device) for size in (128, 64, 64))
-    room = Gradients(sums, parts_of_filters([passed])[0], scale, shift)
-    back(passed, maps, room, passed, room.sums)
+    norm = nn.BatchNorm2d(64, momentum=0.25, device=device)
+    layer = Layer(nn.Conv2d(64, 64, 3, device="meta"), norm)
+    maps = torch.zeros(1, 8, 8, 64, dtype=torch.bfloat16, device=device)
+    sums = torch.tensor([64.0, 128.0], device=device).repeat_interleave(64)  # mean 1, variance 1
+    passed = Passed(layer, maps, maps, maps.repeat(9, 1, 1, 1), sums)
+    room = torch.zeros(64, device=device)
+    into = Gradients(sums, parts_of_filters([passed])[0], room, room.clone())
+    back(passed, maps, into, passed, sums.clone())
+    convolve_normalised(passed, Passed(layer, maps, maps, passed.weights, sums.clone()))
+    moved = norm.running_mean
+    if moved is None or not torch.allclose(moved, torch.full_like(moved, 0.25)):
+        raise RuntimeError("numbers do not reach the kernels as they should")
+
+
+@contextmanager
+def _any_cuda_home() -> Iterator[None]:
+    """Let PyTorch look for CUDA's headers in any folder: it insists on one, but none is needed."""
+    from torch.utils import cpp_extension  # imports setuptools, which nothing else here wants
+
+    before = cpp_extension.CUDA_HOME
+    cpp_extension.CUDA_HOME = before or str(SOURCE.parent)
+    try:
+        yield
+    finally:
+        cpp_extension.CUDA_HOME = before
 
 
 def _kernels() -> Iterator[tuple[str, int]]:
@@ -76,11 +112,6 @@ def _kernels() -> Iterator[tuple[str, int]]:
             yield f"evaluate<{channels}, {kind}, {images}>", _bytes(channels)
         for first in ("false", "true"):
             yield f"backward<{channels}, {first}, {BACKWARD[channels]}>", _bytes_back(channels)
-
-
-def do(layer: Layer) -> bool:
-    """Whether a layer is one of theirs."""
-    return layer.taps == 3 and layer.stride == 1 and layer.inputs == layer.outputs
 
 
 def convolve(source: Tensor, passed: Passed) -> None:
@@ -120,8 +151,8 @@ def _forward(
             passed.raw,
             passed.sums,
             images,
-            cast(float, norm.momentum),
-            norm.eps,
+            float(norm.momentum or 0.0),
+            float(norm.eps),
         ],
     )
 
@@ -147,7 +178,7 @@ def evaluated(
             source if added is None else added,
             out,
             images,
-            norm.eps,
+            float(norm.eps),
         ],
     )
     return out
@@ -200,7 +231,7 @@ def back(
             into.scale,
             into.shift,
             images,
-            norm.eps,
+            float(norm.eps),
         ],
     )
     return out

@@ -64,11 +64,14 @@ def takes(images: Tensor) -> bool:
 def is_as_built(backbone: nn.Module) -> bool:
     """Whether a network is as ``cifar_resnet`` built it: no part changed, hooked or frozen."""
     modules = [*backbone.modules()]
+    clips = [m.relu_after for m in modules if isinstance(m, Residual)]
     norms = {(m.momentum, m.eps) for m in modules if isinstance(m, nn.BatchNorm2d)}
     return (
         all(_is_known(m) and m.training == backbone.training for m in modules)
         and len(norms) == 1
         and None not in norms.pop()
+        and clips == [True] * (len(clips) - 1) + [False]
+        and all(p.dtype == torch.float32 for p in backbone.parameters())
     )
 
 
@@ -128,7 +131,7 @@ def features(backbone: nn.Module, images: Tensor, dtype: torch.dtype = torch.bfl
             return result
         if backbone.training:
             return ForwardPass(backbone, images, dtype, keep=False).features()
-        return evaluated_maps(backbone, images, dtype)[-1].mean(dim=(2, 3))
+        return evaluated_maps(backbone, images, dtype)[-1].mean(dim=(1, 2))
 
 
 def maps(
@@ -136,14 +139,16 @@ def maps(
 ) -> tuple[Tensor, ...]:
     """Return the maps (n, c, h, w) that stages end with, as ``backbone.maps(images)`` would."""
     with torch.cuda.device_of(images):  # type: ignore[no-untyped-call]
+        found: tuple[Tensor, ...]
         if torch.is_grad_enabled():
-            result: tuple[Tensor, ...] = _Features.apply(  # type: ignore[no-untyped-call]
+            found = _Features.apply(  # type: ignore[no-untyped-call]
                 backbone, images, dtype, True, *parameters(backbone)
             )
-            return result
-        if backbone.training:
-            return ForwardPass(backbone, images, dtype, keep=False, maps=True).maps()
-        return evaluated_maps(backbone, images, dtype, ends=ends_of_stages(backbone))
+        elif backbone.training:
+            found = ForwardPass(backbone, images, dtype, keep=False, maps=True).maps()
+        else:
+            found = evaluated_maps(backbone, images, dtype, ends=ends_of_stages(backbone))
+    return tuple(one.permute(0, 3, 1, 2) for one in found)
 
 
 class _Features(torch.autograd.Function):
@@ -158,10 +163,9 @@ class _Features(torch.autograd.Function):
         maps: bool,
         *parameters: Tensor,
     ) -> Tensor | tuple[Tensor, ...]:
-        ctx.forward_pass = ForwardPass(backbone, images, dtype, maps=maps)
+        passed = ctx.forward_pass = ForwardPass(backbone, images, dtype, maps=maps)
         ctx.maps = maps
         ctx.save_for_backward(*parameters)
-        passed: ForwardPass = ctx.forward_pass
         return passed.maps() if maps else passed.features()
 
     @staticmethod

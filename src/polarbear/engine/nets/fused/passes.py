@@ -64,7 +64,8 @@ class ForwardPass:
         self.stem = self._convolve(_layer(stem), pixels)
         self.start = below = normalise(self.stem, None, relu=True)
         self.blocks: list[PassedBlock] = []
-        self.ends: dict[int, Tensor] = {}  # by block, before its ReLU
+        self.ends: list[int] = []  # blocks whose maps before the ReLU are wanted
+        self._maps: list[Tensor] = []
         wanted = ends_of_stages(backbone) if maps else frozenset()
         for i, residual in enumerate(residuals):
             following = residuals[i + 1] if i + 1 < len(residuals) else None
@@ -77,9 +78,10 @@ class ForwardPass:
         return self.blocks[-1].out.mean(dim=(1, 2))
 
     def maps(self) -> tuple[Tensor, ...]:
-        """Return the maps (n, c, h, w) that stages end with, before their ReLU."""
-        found = [*self.ends.values(), self.blocks[-1].out]
-        return tuple(maps.permute(0, 3, 1, 2) for maps in found)
+        """Give the maps (n, h, w, c) that stages end with, before their ReLU, and forget them."""
+        # What autograd returns must not be what it keeps: a caller may change it.
+        found, self._maps = [*self._maps, self.blocks[-1].out.clone()], []
+        return tuple(found)
 
     def passed(self) -> Iterator[Passed]:
         """Return what every layer left, in the order of ``_layers``."""
@@ -95,22 +97,26 @@ class ForwardPass:
     ) -> PassedBlock:
         layers = _layers_of(residual)
         first = self._convolve(layers[0], maps)
-        between = None if self.whole else normalise(first, None, relu=True)
+        by_whole = self.whole and blocks.suit(layers[1], first.raw)
+        between = None if by_whole else normalise(first, None, relu=True)
         second = self._convolve(layers[1], first if between is None else between)
         shortcut = self._convolve(layers[2], maps) if len(layers) > 2 else None
         past = maps if shortcut is None else shortcut
         if end is not None:
-            self.ends[end] = normalise(second, past, relu=False)
-            out = self.ends[end].relu()
-        elif isinstance(past, Tensor) and self._is_ended_by(following):
+            self.ends.append(end)
+            self._maps.append(normalise(second, past, relu=False))
+            out = self._maps[-1].relu()
+        elif isinstance(past, Tensor) and self._is_ended_by(following, second.raw):
             self._unended, out = (second, past), torch.empty_like(second.raw)
         else:
             out = normalise(second, past, relu=residual.relu_after)
         return PassedBlock(first, second, shortcut, between, out)
 
-    def _is_ended_by(self, following: Residual | None) -> bool:
+    def _is_ended_by(self, following: Residual | None, maps: Tensor) -> bool:
         """Whether the next block's first layer writes what a block ends with."""
-        return self.whole and following is not None and blocks.do(_layers_of(following)[0])
+        if not self.whole or following is None:
+            return False
+        return blocks.suit(_layers_of(following)[0], maps)
 
     def _convolve(self, layer: Layer, source: Tensor | Passed) -> Passed:
         """Convolve maps, or what the layer below has passed, after its batch norm and ReLU."""
@@ -123,7 +129,7 @@ class ForwardPass:
         elif self._unended is not None:
             blocks.convolve_ended(*self._unended, source, passed)
             self._unended = None
-        elif self.whole and blocks.do(layer):
+        elif self.whole and blocks.suit(layer, source):
             blocks.convolve(source, passed)
         else:
             convolve(source, passed.weights, passed.raw, layer.stride, sums=passed.sums)
@@ -131,7 +137,7 @@ class ForwardPass:
 
 
 class BackwardPass:
-    """Takes a gradient of the features back through what a forward pass has left."""
+    """Takes gradients of the features, or of maps, back through what a forward pass has left."""
 
     def __init__(self, forward: ForwardPass) -> None:
         """Make room for every layer's gradients."""
@@ -139,7 +145,7 @@ class BackwardPass:
         passed = [*forward.passed()]
         alike: dict[int, list[Passed]] = {}
         for p in passed if forward.whole else ():
-            if blocks.do(p.layer):
+            if blocks.suit(p.layer, p.source):
                 alike.setdefault(p.layer.outputs, []).append(p)
         self._parts = [(layers, blocks.parts_of_filters(layers)) for layers in alike.values()]
         parts = {
@@ -158,7 +164,7 @@ class BackwardPass:
     def of_maps(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Return the gradients of all parameters, for those of ``ForwardPass.maps``."""
         dtype = self.forward.stem.raw.dtype
-        *ends, last = [g.permute(0, 2, 3, 1).to(dtype).contiguous() for g in gradients]
+        *ends, last = [g.to(dtype).contiguous() for g in gradients]
         return self._of_parameters(last, dict(zip(self.forward.ends, ends, strict=True)))
 
     def _of_parameters(self, flow: Tensor, at_ends: dict[int, Tensor]) -> list[Tensor]:
@@ -200,7 +206,7 @@ class BackwardPass:
     ) -> Tensor:
         """Take a gradient through a layer and the ReLU below it, and sum it for that batch norm."""
         sums = self.into[id(below)].sums
-        if self.forward.whole and blocks.do(passed.layer):
+        if self.forward.whole and blocks.suit(passed.layer, passed.source):
             into = self.into[id(passed)]
             return blocks.back(passed, flow, into, below, sums, activations, added)
         out = torch.empty_like(below.raw)
@@ -310,7 +316,7 @@ def ends_of_stages(backbone: nn.Module) -> frozenset[int]:
 def evaluated_maps(
     backbone: nn.Module, images: Tensor, dtype: torch.dtype, ends: frozenset[int] = frozenset()
 ) -> tuple[Tensor, ...]:
-    """Return the maps that ``ends`` and the network end with, by the running statistics.
+    """Return the maps (n, h, w, c) that ``ends`` and the network end with, by running statistics.
 
     These are known before any map is, so that a layer is one kernel.
     """
@@ -331,7 +337,7 @@ def evaluated_maps(
         if i in ends:
             found.append(below)
             below = below.relu()
-    return tuple(one.permute(0, 3, 1, 2) for one in (*found, below))
+    return (*found, below)
 
 
 def _evaluated(
@@ -343,5 +349,5 @@ def _evaluated(
     *,
     relu: bool,
 ) -> Tensor:
-    by_whole = whole and blocks.do(layer)
+    by_whole = whole and blocks.suit(layer, source)
     return (blocks.evaluated if by_whole else evaluated)(layer, weights, source, added, relu=relu)
