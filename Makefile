@@ -58,7 +58,7 @@ DRAWN := build/figures
 # Of all that ran, the paper's methods and Kin: more curves than these cover one another.
 PAPERS := finetune,er,er-infinite,agem,icarl-cnn,icarl-norm,lucir,kin,incremental-joint
 # And what others have published, beside ER, Kin and the bounds.
-FIELD := er,er-infinite,icarl-nme,wa,bic,er-ace,derpp,hcv,mtkd,kin,ncm,slda,ranpac,incremental-joint
+FIELD := er,er-infinite,rwalk,icarl-nme,eeil,wa,bic,lwm,er-ace,derpp,hcv,mtkd,kin,ncm,slda,ranpac,incremental-joint
 figures: DEMO := --orders 5
 figures: demo build/memory/ready
 	rm -rf $(DRAWN)

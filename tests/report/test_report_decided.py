@@ -44,15 +44,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def slow_score(path: Path, rule: str, after: int) -> float:
-    """R_j by a rule, worked out by the evaluator."""
+def predicted(path: Path, rule: str, after: int) -> Any:
+    """What a rule says of a run's raw scores."""
     folder = RunFolder(path)
     stream = shapes(folder.manifest()["settings"]["order"])
     (record,) = (r for r in folder.scores() if (r.after, r.split) == (after, "test"))
     parents = None if record.parents is None else np.array(record.parents)
     about = Seen.of(stream.hierarchy, stream.test(after).classes, parents=parents)
-    predicted = decision(rule)(folder.raw(after), about)
-    return Evaluator(stream).add(after, predicted)["pw_jaccard"]
+    return decision(rule)(folder.raw(after), about)
+
+
+def slow_score(path: Path, rule: str, after: int) -> float:
+    """R_j by a rule, worked out by the evaluator."""
+    stream = shapes(RunFolder(path).manifest()["settings"]["order"])
+    return Evaluator(stream).add(after, predicted(path, rule, after))["pw_jaccard"]
 
 
 @pytest.mark.parametrize("over", ["last", "tasks"])
@@ -81,7 +86,9 @@ def test_kins_own_rule_is_the_expected_one(folder: Path) -> None:
     found = decided(read_runs(folder)).values["kin"]
     # Kept scores are rounded, so that an image may be decided otherwise.
     assert found["expected"] == pytest.approx(found["own"], abs=0.01)
-    assert abs(found["top1-parent"] - found["own"]) > 0.005
+    # How far apart the rules' scores are depends on the processor; that they differ does not.
+    by_rule = [predicted(folder / "kin-0", rule, TASKS - 1) for rule in ("expected", "top1-parent")]
+    assert (by_rule[0] != by_rule[1]).any()
 
 
 def test_a_group_has_mean_deviation_and_number(folder: Path) -> None:
