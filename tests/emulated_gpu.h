@@ -29,7 +29,6 @@ using u32 = unsigned int;
 
 struct uint2 { u32 x, y; } __attribute__((aligned(8)));
 struct uint4 { u32 x, y, z, w; } __attribute__((aligned(16)));
-struct float2 { float x, y; } __attribute__((aligned(8)));
 struct float4 { float x, y, z, w; } __attribute__((aligned(16)));
 struct dim3 { u32 x, y, z; };
 
@@ -288,11 +287,6 @@ inline void __syncthreads(int line = __builtin_LINE()) {
     emulated::meet(emulated::block, "__syncthreads", line, true, [] {});
 }
 
-inline void __syncwarp(u32 mask = 0xffffffffu, int line = __builtin_LINE()) {
-    emulated::require_all_lanes(mask, "__syncwarp");
-    emulated::meet(emulated::my_warp(), "__syncwarp", line, true, [] {});
-}
-
 struct Shuffle { float value; int other; };
 
 inline float emulated_shuffle(const char *place, u32 mask, float value, int other, int line) {
@@ -311,20 +305,11 @@ inline float __shfl_xor_sync(u32 mask, float value, int bits, int line = __built
     return emulated_shuffle("__shfl_xor_sync", mask, value, (lane ^ bits) % emulated::WARP, line);
 }
 
-inline float __shfl_down_sync(u32 mask, float value, u32 by, int line = __builtin_LINE()) {
-    const u32 lane = emulated::running % emulated::WARP;
-    const u32 other = lane + by < emulated::WARP ? lane + by : lane;  // past the end: its own
-    return emulated_shuffle("__shfl_down_sync", mask, value, other, line);
-}
-
 inline float atomicAdd(float *sum, float value) {
     const float before = *sum;
     *sum += value;
     return before;
 }
-
-template <class T>
-T __ldg(const T *at) { return *at; }
 
 // C23's <math.h> has an rsqrtf too.
 inline float emulated_rsqrtf(float x) { return float(1 / sqrt(double(x))); }
@@ -342,7 +327,7 @@ struct MatrixRows {
 };
 
 // A lane's row is read when the lane arrives: ldmatrix orders no memory accesses, so a row that
-// another lane writes needs a __syncwarp in between.
+// another lane writes needs a barrier in between.
 inline MatrixRows emulated_row(const void *row, const char *place, int line) {
     const intptr_t offset = intptr_t(row) - intptr_t(pool);
     const bool inside = offset >= 0 && size_t(offset) + 16 <= emulated::shared_bytes;
