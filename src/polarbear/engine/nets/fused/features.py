@@ -17,13 +17,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from polarbear.engine.nets.fused.launch import CONVOLVE, kernels
-from polarbear.engine.nets.fused.passes import (
-    BackwardPass,
-    ForwardPass,
-    ends_of_stages,
-    evaluated_maps,
-    parameters,
-)
+from polarbear.engine.nets.fused.layers import ends_of_stages, parameters
+from polarbear.engine.nets.fused.passes import BackwardPass, ForwardPass, evaluated_maps
 from polarbear.engine.nets.networks import CifarResNet, Residual, UncountedBatchNorm, build_backbone
 
 log = logging.getLogger("polarbear")

@@ -7,11 +7,9 @@ others by Triton's (``launch``), two kernels forwards and two backwards.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from polarbear.engine.nets.fused import blocks
 from polarbear.engine.nets.fused.launch import (
@@ -23,6 +21,14 @@ from polarbear.engine.nets.fused.launch import (
     filter_gradient,
     normalise,
     sum_gradient,
+)
+from polarbear.engine.nets.fused.layers import (
+    as_pixels,
+    ends_of_stages,
+    layer_of,
+    layers_in,
+    layers_of,
+    rounded_filters,
 )
 from polarbear.engine.nets.networks import Residual
 
@@ -54,14 +60,14 @@ class ForwardPass:
         maps: bool = False,
     ) -> None:
         """Compute every map; ``maps`` keeps those that stages end with, too."""
-        layers = [*_layers(backbone)]
+        layers = [*layers_in(backbone)]
         self._sums = iter(_zeros([2 * layer.outputs for layer in layers], images.device))
-        self._weights = iter(_rounded(layers, dtype))
-        pixels = _pixels(images, layers[0].inputs, dtype)
-        self.whole = _has_whole(images, dtype)
+        self._weights = iter(rounded_filters(layers, dtype))
+        pixels = as_pixels(images, layers[0].inputs, dtype)
+        self._whole = _has_whole(images, dtype)
         self._unended: tuple[Passed, Tensor] | None = None
         stem, _, *residuals = backbone.layers  # type: ignore[misc]
-        self.stem = self._convolve(_layer(stem), pixels)
+        self.stem = self._convolve(layer_of(stem), pixels)
         self.start = below = normalise(self.stem, None, relu=True)
         self.blocks: list[PassedBlock] = []
         self.ends: list[int] = []  # blocks whose maps before the ReLU are wanted
@@ -84,7 +90,7 @@ class ForwardPass:
         return tuple(found)
 
     def passed(self) -> Iterator[Passed]:
-        """Return what every layer left, in the order of ``_layers``."""
+        """Return what every layer left, in the order of ``layers_in``."""
         yield self.stem
         for block in self.blocks:
             yield block.first
@@ -95,9 +101,9 @@ class ForwardPass:
     def _block(
         self, residual: Residual, maps: Tensor, following: Residual | None, end: int | None
     ) -> PassedBlock:
-        layers = _layers_of(residual)
+        layers = layers_of(residual)
         first = self._convolve(layers[0], maps)
-        by_whole = self.whole and blocks.suit(layers[1], first.raw)
+        by_whole = self.has_whole(layers[1], first.raw)
         between = None if by_whole else normalise(first, None, relu=True)
         second = self._convolve(layers[1], first if between is None else between)
         shortcut = self._convolve(layers[2], maps) if len(layers) > 2 else None
@@ -112,11 +118,13 @@ class ForwardPass:
             out = normalise(second, past, relu=residual.relu_after)
         return PassedBlock(first, second, shortcut, between, out)
 
+    def has_whole(self, layer: Layer, maps: Tensor) -> bool:
+        """Whether the kernels for whole images do a layer that reads these maps."""
+        return self._whole and blocks.suit(layer, maps)
+
     def _is_ended_by(self, following: Residual | None, maps: Tensor) -> bool:
         """Whether the next block's first layer writes what a block ends with."""
-        if not self.whole or following is None:
-            return False
-        return blocks.suit(_layers_of(following)[0], maps)
+        return following is not None and self.has_whole(layers_of(following)[0], maps)
 
     def _convolve(self, layer: Layer, source: Tensor | Passed) -> Passed:
         """Convolve maps, or what the layer below has passed, after its batch norm and ReLU."""
@@ -129,7 +137,7 @@ class ForwardPass:
         elif self._unended is not None:
             blocks.convolve_ended(*self._unended, source, passed)
             self._unended = None
-        elif self.whole and blocks.suit(layer, source):
+        elif self.has_whole(layer, source):
             blocks.convolve(source, passed)
         else:
             convolve(source, passed.weights, passed.raw, layer.stride, sums=passed.sums)
@@ -144,8 +152,8 @@ class BackwardPass:
         self.forward = forward
         passed = [*forward.passed()]
         alike: dict[int, list[Passed]] = {}
-        for p in passed if forward.whole else ():
-            if blocks.suit(p.layer, p.source):
+        for p in passed:
+            if forward.has_whole(p.layer, p.source):
                 alike.setdefault(p.layer.outputs, []).append(p)
         self._parts = [(layers, blocks.parts_of_filters(layers)) for layers in alike.values()]
         parts = {
@@ -206,7 +214,7 @@ class BackwardPass:
     ) -> Tensor:
         """Take a gradient through a layer and the ReLU below it, and sum it for that batch norm."""
         sums = self.into[id(below)].sums
-        if self.forward.whole and blocks.suit(passed.layer, passed.source):
+        if self.forward.has_whole(passed.layer, passed.source):
             into = self.into[id(passed)]
             return blocks.back(passed, flow, into, below, sums, activations, added)
         out = torch.empty_like(below.raw)
@@ -261,56 +269,9 @@ def _has_whole(images: Tensor, dtype: torch.dtype) -> bool:
     return dtype == torch.bfloat16 and blocks.work(images.device, *images.shape[2:])
 
 
-def _layer(pair: nn.Module) -> Layer:
-    conv, norm = pair.children()
-    return Layer(cast(nn.Conv2d, conv), cast(nn.BatchNorm2d, norm))
-
-
-def _layers_of(residual: Residual) -> list[Layer]:
-    """Return a block's two layers and, where it changes the shape, that of its shortcut."""
-    first, _, second = residual.layers
-    past = [] if isinstance(residual.shortcut, nn.Identity) else [residual.shortcut]
-    return [_layer(pair) for pair in (first, second, *past)]
-
-
-def _layers(backbone: nn.Module) -> Iterator[Layer]:
-    stem, _, *residuals = backbone.layers  # type: ignore[misc]
-    yield _layer(stem)
-    for residual in residuals:
-        yield from _layers_of(residual)
-
-
-def _pixels(images: Tensor, inputs: int, dtype: torch.dtype) -> Tensor:
-    """Return images (n, 3, h, w) as maps (n, h, w, inputs)."""
-    n, colours, height, width = images.shape
-    pixels = images.new_zeros((n, height, width, inputs), dtype=dtype)
-    pixels[..., :colours] = images.permute(0, 2, 3, 1)
-    return pixels
-
-
 def _zeros(sizes: list[int], device: torch.device) -> tuple[Tensor, ...]:
     """Return vectors of zeros out of one, which is cleared at once."""
     return torch.split(torch.zeros(sum(sizes), device=device), sizes)
-
-
-def _rounded(layers: list[Layer], dtype: torch.dtype) -> list[Tensor]:
-    """Return every filter as (outputs, taps, taps, inputs), rounded, all at once."""
-    turned = [layer.conv.weight.detach().permute(0, 2, 3, 1) for layer in layers]
-    turned[0] = functional.pad(turned[0], (0, layers[0].inputs - turned[0].shape[3]))
-    flat = torch.cat([weights.reshape(-1) for weights in turned]).to(dtype)
-    parts = torch.split(flat, [weights.numel() for weights in turned])
-    return [part.view(weights.shape) for part, weights in zip(parts, turned, strict=True)]
-
-
-def parameters(backbone: nn.Module) -> list[Tensor]:
-    """Return what a network learns, in the order of its gradients."""
-    return [p for layer in _layers(backbone) for p in layer.parameters]
-
-
-def ends_of_stages(backbone: nn.Module) -> frozenset[int]:
-    """Return the blocks that end a stage but the last: the stem and its ReLU are before them."""
-    places: frozenset[int] = backbone.ends  # type: ignore[assignment]
-    return frozenset(place - 2 for place in places)
 
 
 def evaluated_maps(
@@ -320,16 +281,16 @@ def evaluated_maps(
 
     These are known before any map is, so that a layer is one kernel.
     """
-    layers = [*_layers(backbone)]
-    weights = iter(_rounded(layers, dtype))
+    layers = [*layers_in(backbone)]
+    weights = iter(rounded_filters(layers, dtype))
     whole = _has_whole(images, dtype)
     found: list[Tensor] = []
     stem, _, *residuals = backbone.layers  # type: ignore[misc]
     below = evaluated(
-        _layer(stem), next(weights), _pixels(images, layers[0].inputs, dtype), relu=True
+        layer_of(stem), next(weights), as_pixels(images, layers[0].inputs, dtype), relu=True
     )
     for i, residual in enumerate(residuals):
-        first, second, *past = [(layer, next(weights)) for layer in _layers_of(residual)]
+        first, second, *past = [(layer, next(weights)) for layer in layers_of(residual)]
         between = _evaluated(whole, *first, below, relu=True)
         added = evaluated(*past[0], below, relu=False) if past else below
         relu = residual.relu_after and i not in ends
