@@ -86,9 +86,13 @@ def test_kins_own_rule_is_the_expected_one(folder: Path) -> None:
     found = decided(read_runs(folder)).values["kin"]
     # Kept scores are rounded, so that an image may be decided otherwise.
     assert found["expected"] == pytest.approx(found["own"], abs=0.01)
-    # How far apart the rules' scores are depends on the processor; that they differ does not.
-    by_rule = [predicted(folder / "kin-0", rule, TASKS - 1) for rule in ("expected", "top1-parent")]
-    assert (by_rule[0] != by_rule[1]).any()
+    # How far apart two rules' scores are depends on the processor: so image by image.
+    own = RunFolder(folder / "kin-0").predictions(TASKS - 1)
+    otherwise = {
+        rule: (predicted(folder / "kin-0", rule, TASKS - 1) != own).any(axis=1).mean()
+        for rule in ("expected", "top1-parent")
+    }
+    assert otherwise["expected"] < 0.01 < otherwise["top1-parent"]
 
 
 def test_a_group_has_mean_deviation_and_number(folder: Path) -> None:

@@ -10,7 +10,7 @@ from polarbear.cli.shared.options import JOBS, Json, Results, RunsRoot, flag
 from polarbear.report.read.decided import RULES, Decided, Over, decided
 from polarbear.report.read.groups import Group
 from polarbear.report.read.runs import read_runs
-from polarbear.report.read.words import spans
+from polarbear.report.read.words import of_fewer, spans
 from polarbear.score.decide import rule_in_words
 from polarbear.score.intervals import Sample
 
@@ -81,5 +81,5 @@ def _numbers(found: Decided, group: Group) -> dict[str, dict[str, Any] | None]:
 
 
 def _cell(one: Sample, count: int) -> str:
-    of_fewer = f" (n = {one.n})" if 0 < one.n < count else ""
-    return share(one.mean) + (f" ± {share(one.half_width)}" if one.n > 1 else "") + of_fewer
+    half = f" ± {share(one.half_width)}" if one.n > 1 else ""
+    return share(one.mean) + half + of_fewer(one.n, count)

@@ -44,6 +44,15 @@ def of_n(count: int) -> str:
     return f"n = {count}".replace(" ", "\N{NO-BREAK SPACE}")
 
 
+def of_fewer(n: int, count: int) -> str:
+    """Say of how many runs a number is, where a group has more.
+
+    >>> of_fewer(2, 3), of_fewer(3, 3), of_fewer(0, 3)
+    (' (n = 2)', '', '')
+    """
+    return f" (n = {n})" if 0 < n < count else ""
+
+
 def over_runs(groups: Sequence[Group]) -> str:
     """Say in a few words what is drawn of how many runs, for a figure's corner."""
     counts = {group.count for group in groups}

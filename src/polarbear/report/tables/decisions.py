@@ -3,11 +3,10 @@
 from polarbear.report.options import Options
 from polarbear.report.read.decided import RULES, any_kept, decided
 from polarbear.report.read.groups import Runs
-from polarbear.report.read.words import spans
+from polarbear.report.read.words import of_fewer, spans
 from polarbear.report.tables.formats import Cell, Table
 from polarbear.report.tables.results import WHO, full, mean_interval
 from polarbear.score.decide import rule_in_words
-from polarbear.score.intervals import Sample
 
 
 def decision_tables(runs: Runs, options: Options) -> list[Table]:
@@ -21,7 +20,10 @@ def decision_tables(runs: Runs, options: Options) -> list[Table]:
     ]
     for group in found.groups:
         by_rule = {rule: found.of(group, rule) for rule in RULES}
-        numbers = (Cell(_in_words(one, group.count)) for one in by_rule.values())
+        numbers = (
+            Cell(mean_interval(one.mean, one.half_width) + of_fewer(one.n, group.count))
+            for one in by_rule.values()
+        )
         who = (group.title, str(group.count), spans(group.orders), spans(group.seeds))
         rows.append((*map(Cell, who), *numbers))
         for rule, one in by_rule.items():
@@ -35,9 +37,3 @@ def decision_tables(runs: Runs, options: Options) -> list[Table]:
         "or its summary is from before the rule was asked."
     )
     return [Table("decisions", words, head, tuple(rows), tuple(records))]
-
-
-def _in_words(one: Sample, count: int) -> str:
-    """Write a rule's mean, and of how many runs it is where not all have it."""
-    of_fewer = f" (n = {one.n})" if 0 < one.n < count else ""
-    return mean_interval(one.mean, one.half_width) + of_fewer
