@@ -50,8 +50,10 @@ stopped=
 train &
 child=$!
 # A time limit is near, or the task is to make room: polarbear writes a checkpoint and ends.
-trap 'stopped=yes; stop' TERM USR1 USR2
-while wait "$child"; code=$?; kill -0 "$child" 2>/dev/null; do :; done
+# The signal ends a wait, too, with a code of its own: another has polarbear's.
+trap 'stopped=yes; waited=; stop' TERM USR1 USR2
+waited=
+until [ "$waited" ]; do waited=yes; wait "$child"; code=$?; done
 trap '' TERM USR1 USR2
 
 case $code$stopped in
