@@ -5,15 +5,17 @@ the results of methods that are not in the paper into their own pages, where the
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from class_incremental import LAST, MEAN, PUBLISHED, accuracies
 from pages import DASH, DOCS, RESULTS, filled, groups_in, last_and_over_all, shown, table
+from polarbear.base.arrays import Floats
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, frozen_copy
 from polarbear.engine.nets.heads import build_head
@@ -31,6 +33,15 @@ PAGES = DOCS / "methods"
 PAGE = PAGES / "index.md"
 BEGIN = "<!-- made by bench/methods_page.py -->"
 BENCHMARK, WIDTH, CLASSES, IMAGE_BYTES = "iirc-cifar", 64, 115, 32 * 32 * 3
+#: Scores after the last task, and what the page calls them.
+IN_THE_END = {
+    "pw_jaccard": "R_21",
+    "label_ratio": "labels",
+    "pw_jaccard/superclass": "superclasses",
+    "pw_jaccard/subclass": "subclasses",
+    "pw_jaccard/top1": "likeliest class alone",
+    "pw_jaccard/expected-tree": "with the true hierarchy",
+}
 IN_FIVES = "cil-cifar-b0-5"  # the class-incremental benchmark most have published figures on
 AFTER_FIFTY = "cil-cifar"
 
@@ -61,6 +72,18 @@ def tables(results: Path = RESULTS) -> str:
             "(../explanation/class-incremental.md), beside published ones. *Verdicts* are the "
             "sentences with which the pages begin their results.",
             table(["method", *reaches], [[linked(n), *found.reached(n)] for n in METHODS]),
+            "## What each predicts in the end",
+            "After the last task of IIRC-CIFAR, means over the same orders. *Labels* are those "
+            "predicted, divided by the true ones: far above 1 a method says too much, far below "
+            "it too little. *Superclasses* and *subclasses* are pw-JS of each level alone. The "
+            "last two columns are $R_j$ of the same raw scores by other rules: the likeliest "
+            "class alone, and the expected best set where the true hierarchy is known, which no "
+            "learner is told ([what the rules are](../explanation/scores.md)); that one means "
+            "nothing of scores that are no probabilities, as iCaRL-NME's and RanPAC's.",
+            table(
+                ["method", *IN_THE_END.values()],
+                [[linked(n), *found.in_the_end(n)] for n in METHODS],
+            ),
         ]
     )
 
@@ -78,6 +101,13 @@ class Found:
         means = [DASH] * 3 if mine is None else scores_of(mine)
         _, last, _ = accuracies(self.groups[IN_FIVES].get(method))
         return [*means, last, LAST.get(method, DASH), self.verdict(method)]
+
+    def in_the_end(self, method: str) -> list[str]:
+        """Return what a method's predictions are like after the last task, means over orders."""
+        mine = self.groups[BENCHMARK].get(method)
+        runs = () if mine is None else mine.runs
+        known = [[run.scores.get(name) for run in runs] for name in IN_THE_END]
+        return [mean_of_last(scores) for scores in known]
 
     def verdict(self, method: str) -> str:
         """Return the sentence in bold with which a page's result begins."""
@@ -110,6 +140,13 @@ class Found:
             [name, spans(g.orders), *map(shown, last_and_over_all(g))] for name, g in ran.items()
         ]
         yield table(heads, rows)
+
+
+def mean_of_last(scores: Sequence[Floats | None]) -> str:
+    """Return the mean of runs' last scores; a dash where a run has none."""
+    if not scores or any(one is None or np.isnan(one[-1]) for one in scores):
+        return DASH
+    return f"{np.mean([one[-1] for one in scores if one is not None]):.3f}"
 
 
 def scores_of(group: Group) -> list[str]:

@@ -11,15 +11,23 @@ from types import ModuleType
 import pytest
 
 from doc_pages import PAGES, ROOT, bench_script
+from polarbear.report.read.differences import beside_paper
+from polarbear.report.read.paper import paper_results
+from polarbear.report.read.runs import read_runs
 
 RESULTS = ROOT / "results" / "iirc-cifar"
-WITH_MEANS = ("agem", "er", "icarl-cnn", "icarl-norm", "kin", "lucir")
+WITH_MEANS = ("agem", "er", "finetune", "icarl-cnn", "icarl-norm", "kin", "lucir")
 FOUND = ("parents_right", "parents_wrong", "parents_false")
 
 
 def runs(method: str) -> list[dict]:
     files = sorted((RESULTS / method).glob("order-*.json"))
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+def likeliest(run: dict) -> list[float]:
+    """Return R_j by the likeliest class, which earlier files have under another name."""
+    return run["r_top1"] if "r_top1" in run else run["r_by_rule"]["top1"]
 
 
 def cells(line: str) -> list[str]:
@@ -42,6 +50,78 @@ def test_the_means_of_a_page_are_those_of_the_files(method: str) -> None:
     assert len(due) >= 5
     if "all tasks" in said:
         assert said["all tasks"] == shown([mean(run["r"]) for run in found])
+
+
+@pytest.mark.parametrize("method", ["er", "finetune", "icarl-cnn", "icarl-norm"])
+def test_what_the_likeliest_class_gives_is_that_of_the_files(method: str) -> None:
+    page, found = PAGES[f"docs/methods/{method}.md"], runs(method)
+    (tasks,) = re.findall(r"^\| task \|(.*)\|$", page.partition("\n| mean (std)")[0], re.M)[-1:]
+    (said,) = re.findall(r"^\| the likeliest class alone .*?\|(.*)\|$", page, re.M)
+    due = [mean(likeliest(run)[int(task)] for run in found) for task in cells(tasks)]
+    assert cells(said) == [f"{score:.3f}" for score in due]
+
+
+def test_what_task_0_says_of_the_first_weights_is_that_of_the_files() -> None:
+    """Every method whose task 0 is the same but for the weights that are kept."""
+    ten = ("er", "finetune", "icarl-cnn")
+    more = ("er-infinite", "incremental-joint", "agem", "mask-seen", "ewc", "si", "mas", "rwalk")
+    of_method = {name: on_task_0(RESULTS / name) for name in (*ten, *more)}
+    ours: list[list[float]] = [[] for _ in range(10)]
+    for scores in of_method.values():
+        for order, score in scores.items():
+            ours[order].append(score)
+    means = [mean(scores) for scores in ours]
+    apart = sum((x - mean(some)) ** 2 for some in ours for x in some)
+    runs_in_all = sum(map(len, ours))
+    page = " ".join(PAGES["docs/methods/er.md"].split())
+    shown = [f"{mean(of_method[name].values()):.3f}" for name in ten]
+    assert "From our draw they have {}, {} and {},".format(*shown) in page
+    spread = (apart / (runs_in_all - 10)) ** 0.5
+    assert f"of {spread:.3f} ({runs_in_all} runs of {len(of_method)} methods," in page
+    (our_mean,) = re.findall(r"our mean of (0\.\d+)", page)
+    assert our_mean == f"{mean(x for name in ten for x in of_method[name].values()):.3f}"
+    theirs, with_c = authors_task_0(("A", "B")), authors_task_0(("A", "B", "C"))
+    for gains, said in (
+        ([mean(theirs[o]) - means[o] for o in range(10)], "gain {} ± {} on ours, order by order;"),
+        ([mean(with_c[o]) - means[o] for o in range(10)], "did not take off, {} ± {}."),
+    ):
+        assert said.format(f"{mean(gains):.3f}", f"{stdev(gains) / 10**0.5:.3f}") in page
+    low = [mean(theirs[o]) - means[o] for o in (1, 2, 3, 8)]
+    assert f"the authors' draw gains, {min(low):.3f} to {max(low):.3f}." in page
+    assert sorted(sorted(range(10), key=means.__getitem__)[:4]) == [1, 2, 3, 8]
+
+
+def on_task_0(folder: Path) -> dict[int, float]:
+    """Return R_0 by order."""
+    files = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("order-*.json")]
+    return {run["order"]: run["r"][0] for run in files}
+
+
+def authors_task_0(sets: tuple[str, ...]) -> list[list[float]]:
+    """Return R_0 of runs from the authors' first weights, by order."""
+    bench = ROOT / "bench" / "results"
+    found: list[list[float]] = [[] for _ in range(10)]
+    with (bench / "task-0.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["runs"] in sets:
+                found[int(row["order"])].append(float(row["test"]))
+    for name in ("6-tasks/{}ICarlCNN{}", "22-tasks/{}IncrementalJoint{}"):
+        folder = bench / name.format("iirc-cifar/ablations.", "AuthorsWeights")
+        for order, score in on_task_0(folder).items():
+            found[order].append(score)
+    return found
+
+
+@pytest.mark.parametrize("method", ["icarl-cnn", "icarl-norm"])
+def test_the_differences_of_a_page_are_those_that_compare_prints(method: str) -> None:
+    page = PAGES[f"docs/methods/{method}.md"]
+    (tasks,) = re.findall(r"^\| task \|(.*)\|$", page.partition("\n| mean (std)")[0], re.M)[-1:]
+    (said,) = re.findall(r"^\| difference ± 95 % interval \|(.*)\|$", page, re.M)
+    (group,) = read_runs(RESULTS / method).groups
+    paper = paper_results(group.benchmark)[method]
+    due = [beside_paper(group, paper, int(task)).difference for task in cells(tasks)]
+    shown = [f"{one.mean:+.3f} ± {one.half_width:.3f}" for one in due]
+    assert [one.replace("−", "-") for one in cells(said)] == shown
 
 
 def test_the_tables_of_kin_are_those_of_the_files() -> None:
@@ -232,8 +312,8 @@ def test_what_methods_know_and_say_is_that_of_the_files() -> None:
 def test_what_the_papers_methods_know_is_that_of_the_files() -> None:
     said = " ".join(PAGES["docs/explanation/scores.md"].split())
     ends = [
-        tuple(mean(run[of][21] for run in runs(name)) for of in ("r", "r_top1"))
-        for name in ("er", "icarl-norm", "er-infinite")
+        (mean(run["r"][21] for run in found), mean(likeliest(run)[21] for run in found))
+        for found in map(runs, ("er", "icarl-norm", "er-infinite"))
     ]
     words = (
         "ER ends at {:.3f} by the threshold and at {:.3f} by its likeliest class",
@@ -256,6 +336,19 @@ def test_what_is_said_of_kin_in_words_is_so() -> None:
     assert f"{parents[0]} of 77" in readme
     falls = f"falls from {mean(last):.3f} to {mean(last[1:]):.3f}"
     assert f"{falls}, over all tasks from {mean(over):.3f} to {mean(over[1:]):.3f}" in page
+
+
+@pytest.mark.parametrize("method", ["ewc", "gdumb", "gem", "mas", "mask-seen", "si"])
+def test_what_is_said_of_too_many_labels_or_too_few_is_in_the_files(method: str) -> None:
+    (run,), (er, *_), (finetune, *_) = map(runs, (method, "er", "finetune"))
+    last = {name: scores[21] for name, scores in run["scores"].items()}
+    page = PAGES[f"docs/methods/{method}.md"]
+    said = "recall is {recall:.3f}, precision {precision:.3f}: {label_ratio:.1f} labels are"
+    assert said.format(**last) in page
+    assert f"By its likeliest class alone the same run gives {likeliest(run)[21]:.3f}" in page
+    for link, other in (("[finetune](finetune.md)", finetune), ("[ER](er.md)", er)):
+        for score in re.findall(rf"{re.escape(link)}.*? gives (0\.\d+) on this order", page):
+            assert score == f"{likeliest(other)[21]:.3f}"
 
 
 # The page of results
