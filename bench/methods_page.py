@@ -5,17 +5,16 @@ the results of methods that are not in the paper into their own pages, where the
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from class_incremental import LAST, MEAN, PUBLISHED, accuracies
 from pages import DASH, DOCS, RESULTS, filled, groups_in, last_and_over_all, shown, table
-from polarbear.base.arrays import Floats
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method, frozen_copy
 from polarbear.engine.nets.heads import build_head
@@ -27,7 +26,7 @@ from polarbear.methods.presets import settings_for
 from polarbear.methods.registry import resolve
 from polarbear.named.registry import nominal_stream
 from polarbear.report.read.groups import Group
-from polarbear.report.read.words import spans
+from polarbear.report.read.words import of_fewer, spans
 
 PAGES = DOCS / "methods"
 PAGE = PAGES / "index.md"
@@ -105,9 +104,7 @@ class Found:
     def in_the_end(self, method: str) -> list[str]:
         """Return what a method's predictions are like after the last task, means over orders."""
         mine = self.groups[BENCHMARK].get(method)
-        runs = () if mine is None else mine.runs
-        known = [[run.scores.get(name) for run in runs] for name in IN_THE_END]
-        return [mean_of_last(scores) for scores in known]
+        return [DASH if mine is None else mean_of_last(mine, name) for name in IN_THE_END]
 
     def verdict(self, method: str) -> str:
         """Return the sentence in bold with which a page's result begins."""
@@ -130,9 +127,9 @@ class Found:
             last = accuracies(in_fives)[1]
             yield f"**{last} % after 20 tasks of 5 classes, {LAST[method]} % published.**"
         elif after_fifty and method in MEAN:
-            mean = accuracies(after_fifty)[2]
+            over_all = accuracies(after_fifty)[2]
             published = f"{MEAN[method]} % published, with more training images"
-            yield f"**{mean} % over the tasks of `{AFTER_FIFTY}`, {published}.**"
+            yield f"**{over_all} % over the tasks of `{AFTER_FIFTY}`, {published}.**"
         else:
             yield "**Nothing to compare with: we know no published figure in these settings.**"
         heads = ["benchmark", "orders", "after the last task", "over all tasks"]
@@ -142,11 +139,11 @@ class Found:
         yield table(heads, rows)
 
 
-def mean_of_last(scores: Sequence[Floats | None]) -> str:
-    """Return the mean of runs' last scores; a dash where a run has none."""
-    if not scores or any(one is None or np.isnan(one[-1]) for one in scores):
-        return DASH
-    return f"{np.mean([one[-1] for one in scores if one is not None]):.3f}"
+def mean_of_last(group: Group, name: str) -> str:
+    """Return the mean of a score after the last task, of the runs whose files have it."""
+    found = [float(run.scores[name][-1]) for run in group.runs if name in run.scores]
+    known = [score for score in found if score == score]  # NaN is not itself
+    return f"{mean(known):.3f}{of_fewer(len(known), group.count)}" if known else DASH
 
 
 def scores_of(group: Group) -> list[str]:

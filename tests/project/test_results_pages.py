@@ -321,6 +321,31 @@ def test_what_the_papers_methods_know_is_that_of_the_files() -> None:
         "ER-infinite at {:.3f} and {:.3f}.",
     )
     assert ", ".join(one.format(*end) for one, end in zip(words, ends, strict=True)) in said
+    later = [run["r_by_rule"] for run in runs("icarl-cnn") if "r_by_rule" in run]
+    assert len(later) == 7
+    by_rule = (
+        mean(of[rule][21] for of in later) for rule in ("threshold", "top1", "expected-tree")
+    )
+    later_words = (
+        "end at {:.3f}, by the likeliest class at {:.3f}, with the true hierarchy at {:.3f}."
+    )
+    assert later_words.format(*by_rule) in said
+
+
+def test_what_the_page_on_failing_says_of_labels_is_in_the_files() -> None:
+    page = PAGES["docs/explanation/why-methods-fail.md"]
+    found = [run for name in ("ewc", "mas", "gem") for run in runs(name)]
+    words = "predict {:.1f}, {:.1f} and {:.1f} for each true one"
+    assert words.format(*(run["scores"]["label_ratio"][21] for run in found)) in page
+    words = "by their likeliest class alone at {:.3f}, {:.3f} and {:.3f}"
+    assert words.format(*(likeliest(run)[21] for run in found)) in page
+    assert all(0.63 < run["scores"]["recall"][21] < 0.70 for run in found)
+    norm = runs("icarl-norm")
+    jaccard, last = (
+        mean(run["scores"]["jaccard"][21] for run in norm),
+        mean(r["r"][21] for r in norm),
+    )
+    assert f"a Jaccard score of {jaccard:.3f} and a pw-JS of only {last:.3f} (five" in page
 
 
 def test_what_is_said_of_kin_in_words_is_so() -> None:
