@@ -57,8 +57,10 @@ DRAW := $(POLARBEAR) report --formats svg,png
 DRAWN := build/figures
 # Of all that ran, the paper's methods and Kin: more curves than these cover one another.
 PAPERS := finetune,er,er-infinite,agem,icarl-cnn,icarl-norm,lucir,kin,incremental-joint
-# And what others have published, beside ER, Kin and the bounds.
-FIELD := er,er-infinite,rwalk,icarl-nme,eeil,wa,bic,lwm,er-ace,derpp,hcv,mtkd,kin,ncm,slda,ranpac,incremental-joint
+# And what others have published, beside ER, Kin and the bounds: one or two of a family as curves,
+# all of them in the table of decisions.
+FIELD := er,er-infinite,mas,gdumb,replay,icarl-nme,wa,bic,lwf,er-ace,ss-il,podnet,hcv,kin,slda,ranpac,incremental-joint
+FIELD_ALL := $(FIELD),mask-seen,gem,ewc,si,rwalk,eeil,il2m,lwm,derpp,mtkd,ncm,joint
 figures: DEMO := --orders 5
 figures: demo build/memory/ready
 	rm -rf $(DRAWN)
@@ -66,6 +68,7 @@ figures: demo build/memory/ready
 	$(DRAW) build/memory --figures memory --out $(DRAWN)/memory
 	$(DRAW) results/iirc-cifar --paper --methods $(PAPERS) --out $(DRAWN)/iirc-cifar
 	$(DRAW) results/iirc-cifar --methods $(FIELD) --figures average-pw-js,bytes-kept --out $(DRAWN)/field
+	$(DRAW) results/iirc-cifar --methods $(FIELD_ALL) --figures bytes-kept --out $(DRAWN)/field-all
 	rm -f docs/figures/*
 	cp $(DRAWN)/demo/figures/{levels,superclasses,average-pw-js,average-jaccard,per-task,forgetting,questions,river}.svg docs/figures
 	cp $(DRAWN)/demo/figures/{confusion,confusion-icarl-norm,gallery-icarl-norm,side-by-side}.png docs/figures
@@ -73,7 +76,7 @@ figures: demo build/memory/ready
 	cp $(DRAWN)/memory/figures/memory.svg docs/figures
 	for file in $(DRAWN)/iirc-cifar/{figures/*.svg,tables/*.md}; do \
 		cp $$file docs/figures/iirc-cifar-$${file##*/}; done
-	for file in $(DRAWN)/field/{figures/*.svg,tables/decisions.md}; do \
+	for file in $(DRAWN)/field/figures/*.svg $(DRAWN)/field-all/tables/decisions.md; do \
 		cp $$file docs/figures/iirc-cifar-field-$${file##*/}; done
 
 build/memory/ready: $(VENVS)/demo/ready
