@@ -50,10 +50,11 @@ stopped=
 train &
 child=$!
 # A time limit is near, or the task is to make room: polarbear writes a checkpoint and ends.
-# The signal ends a wait, too, with a code of its own: another has polarbear's.
+# The signal ends a wait, too, with a code of its own; the next wait returns polarbear's.
 trap 'stopped=yes; waited=; stop' TERM USR1 USR2
 waited=
 until [ "$waited" ]; do waited=yes; wait "$child"; code=$?; done
+[ "$code" -ge 0 ] || code=143 # bash may lose the code of what ends as the signal comes
 trap '' TERM USR1 USR2
 
 case $code$stopped in
