@@ -68,7 +68,8 @@ def test_results_come_into_the_pages_beside_published_ones(
 ) -> None:
     summary(tmp_path, "wa", "cil-cifar-b0-5", [0.9] * 19 + [0.4812])
     summary(tmp_path, "wa", "iirc-cifar", [0.5] * 21 + [0.06])
-    summary(tmp_path, "hcv", "iirc-cifar", [0.5] * 21 + [0.28])
+    for name in ("hcv", "lwf", "er-ace"):
+        summary(tmp_path, name, "iirc-cifar", [0.5] * 21 + [0.28])
     found = maker.Found(tmp_path)
     verdict = "48.1 % after 20 tasks of 5 classes, 48 % published"
     assert found.reached("wa") == ["0", "0.060", "0.480", "48.1", "48", verdict]
@@ -76,8 +77,10 @@ def test_results_come_into_the_pages_beside_published_ones(
     assert f"## Result\n\n{maker.BEGIN}\n\n**{verdict}.**\n" in own
     assert "| cil-cifar-b0-5 | 0 | 0.481 | 0.879 |" in own
     assert found.reached("hcv")[1:5] == ["0.280", "0.490", "–", "–"]
-    assert found.verdict("hcv").startswith("Nothing to compare with")
-    assert found.verdict("lwf") == "Not run on real data yet"
+    assert found.verdict("hcv").startswith("Not compared: its paper has figures")
+    assert found.verdict("lwf") == "Not compared yet: 13 % are published for `cil-cifar-b0-5`"
+    assert found.verdict("er-ace").startswith("Nothing to compare with")
+    assert found.verdict("eeil") == "Not run on real data yet"
 
 
 def test_one_method_with_two_settings_has_no_line(maker: ModuleType, tmp_path: Path) -> None:
