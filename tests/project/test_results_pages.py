@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import correlation, mean, stdev
 from types import ModuleType
 
 import pytest
@@ -89,6 +89,8 @@ def test_what_task_0_says_of_the_first_weights_is_that_of_the_files() -> None:
     low = [mean(theirs[o]) - means[o] for o in (1, 2, 3, 8)]
     assert f"the authors' draw gains, {min(low):.3f} to {max(low):.3f}." in page
     assert sorted(sorted(range(10), key=means.__getitem__)[:4]) == [1, 2, 3, 8]
+    gains = [mean(theirs[order]) - means[order] for order in range(10)]
+    assert f"their correlation is −{-correlation(gains, means):.2f}" in page
 
 
 def on_task_0(folder: Path) -> dict[int, float]:
@@ -105,7 +107,8 @@ def authors_task_0(sets: tuple[str, ...]) -> list[list[float]]:
         for row in csv.DictReader(file):
             if row["runs"] in sets:
                 found[int(row["order"])].append(float(row["test"]))
-    for name in ("6-tasks/{}ICarlCNN{}", "22-tasks/{}IncrementalJoint{}"):
+    whole = ("22-tasks/{}IncrementalJoint{}", "22-tasks/{}ERInfinite{}")
+    for name in ("6-tasks/{}ICarlCNN{}", *whole):
         folder = bench / name.format("iirc-cifar/ablations.", "AuthorsWeights")
         for order, score in on_task_0(folder).items():
             found[order].append(score)
@@ -122,6 +125,21 @@ def test_the_differences_of_a_page_are_those_that_compare_prints(method: str) ->
     due = [beside_paper(group, paper, int(task)).difference for task in cells(tasks)]
     shown = [f"{one.mean:+.3f} ± {one.half_width:.3f}" for one in due]
     assert [one.replace("−", "-") for one in cells(said)] == shown
+
+
+def test_what_is_said_of_icarl_cnn_in_words_is_so() -> None:
+    page, found = PAGES["docs/methods/icarl-cnn.md"], runs("icarl-cnn")
+    (group,) = read_runs(RESULTS / "icarl-cnn").groups
+    paper = paper_results(group.benchmark)["icarl-cnn"]
+    beside = [beside_paper(group, paper, task).difference for task in range(22)]
+    low = [f"{-one.mean:.3f}" for one in beside if one.mean + one.half_width < 0]
+    assert f"After these ours is {' and '.join(low)} below the paper" in page
+    above = [task for task, one in enumerate(beside) if one.mean > 0]
+    assert above == list(range(9, 22))
+    assert f"by {max(one.mean for one in beside):.3f} at most" in page
+    first = sorted((run["r"][0], run["order"]) for run in found)
+    assert {order for _, order in first[:2]} == {1, 2}
+    assert f"the mean of orders 0 to 2 was {mean(run['r'][0] for run in found[:3]):.3f}" in page
 
 
 def test_the_tables_of_kin_are_those_of_the_files() -> None:
