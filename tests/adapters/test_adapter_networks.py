@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from polarbear import learn
-from polarbear.base.errors import PolarbearError
+from polarbear.base.errors import PolarbearError, UnknownNameError
 from polarbear.engine.images.transform import SHAPES, PadCrop, ResizedTo
 from polarbear.engine.nets.networks import build_backbone, feature_width, refuse_bad_features
 from polarbear.engine.nets.wanted_images import as_wanted
@@ -65,6 +65,35 @@ def test_features_of_transformers_are_what_was_asked_for(
     torch.testing.assert_close(found, expected[pool])
     assert network.frozen is True
     assert feature_width(network) == 24
+
+
+@pytest.mark.parametrize(
+    ("pool", "said"),
+    [
+        ("frist", r"unknown pool 'frist': did you mean 'first'\? "),
+        ("last", "unknown pool 'last': "),
+    ],
+)
+def test_features_that_there_are_not_are_refused_before_a_model_is_read(
+    transformers: Any, pool: str, said: str
+) -> None:
+    with pytest.raises(UnknownNameError, match=f"{said}Valid: first, mean, pooler"):
+        build_backbone(VISION, 0, {"name": "no such folder", "pool": pool})
+
+
+@pytest.mark.parametrize(
+    ("option", "bad", "due"),
+    [
+        ("frozen", "False", "true or false"),
+        ("frozen", "no", "true or false"),
+        ("side", "large", "a whole number or null"),
+    ],
+)
+def test_options_of_transformers_are_looked_at(
+    transformers: Any, option: str, bad: str, due: str
+) -> None:
+    with pytest.raises(PolarbearError, match=f"{option} of {VISION} must be {due}, not '{bad}'"):
+        build_backbone(VISION, 0, {"name": "no such folder", option: bad})
 
 
 def test_size_and_colours_of_transformers_are_those_of_the_processor(
@@ -134,6 +163,11 @@ def test_timm_tells_size_and_colours(timm: Any) -> None:
     assert feature_width(smaller) == 12
     with pytest.raises(PolarbearError, match=r"cannot take images of 48×48: .*\(32\)"):
         refuse_bad_features("timm:create_model", smaller, 48)
+
+
+def test_timm_is_not_told_a_text_where_it_asks_yes_or_no(timm: Any) -> None:
+    with pytest.raises(PolarbearError, match=r"pretrained of .* must be true or false, not 'no'"):
+        build_backbone("timm:create_model", 0, TIMM | {"pretrained": "no"})
 
 
 def test_convolutions_of_timm_tell_them_too(timm: Any) -> None:

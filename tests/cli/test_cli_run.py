@@ -179,9 +179,54 @@ def test_values_by_name_are_json_or_text() -> None:
     assert asked.settings.preparation_options == found
     assert asked.settings.seed == 3
     assert parse(["er", *SHAPES]).settings.preparation_options == {}
-    words = ["--network", "mine:vit", "--network-options", "depth=2", "name=tiny"]
+    words = ["--network", "mine:vit", "--network-options", "depth=2", "name=tiny", "frozen=False"]
+    words += ["pretrained=True", "side=None", 'told="None"', "how=none"]
+    found = {"depth": 2, "name": "tiny", "frozen": False, "pretrained": True, "side": None}
     asked = parse(["er", *SHAPES, *words]).settings
-    assert asked.network_options == {"depth": 2, "name": "tiny"}
+    assert asked.network_options == {**found, "told": "None", "how": "none"}
+
+
+def own_network() -> str:
+    code = """
+        from torch import nn
+
+        def network(frozen: bool = True, side: int | None = None, wide=False) -> nn.Module:
+            made = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(48, 4))
+            made.out_features, made.frozen = 4, frozen
+            return made
+        """
+    Path("network_for_a_test.py").write_text(dedent(code))
+    return "network_for_a_test:network"
+
+
+@pytest.mark.parametrize("word", ["False", "false"])
+def test_a_network_is_told_false_by_pythons_word_and_by_jsons(output, word: str) -> None:
+    options = [f"frozen={word}", f"wide={word}", "side=None"]
+    words = ["--network", own_network(), "--network-options", *options, "--out", "run"]
+    output("run", "er", *TINIEST, *words)
+    manifest = RunFolder.open("run").manifest()
+    assert "frozen_weights" not in manifest
+    found = {"frozen": False, "wide": False, "side": None}
+    assert manifest["settings"]["network_options"] == found
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("frozen=no", "frozen of {} must be true or false, not 'no': values on the command line "),
+        ("frozen=maybe", "must be true or false, not 'maybe': values on the command line are JSON"),
+        ("frozen=1", "must be true or false, not 1: "),
+        ("wide=yes", "wide of {} must be true or false or null, not 'yes': "),
+        ("side=big", "side of {} must be a whole number or null, not 'big': "),
+        ("side=True", "must be a whole number or null, not True: "),
+    ],
+)
+def test_a_value_that_a_network_would_misread_is_refused(
+    refused, option: str, message: str
+) -> None:
+    words = ("--network", own_network(), "--network-options", option)
+    assert message.format(own_network()) in refused("run", "er", *TINIEST, *words)
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(

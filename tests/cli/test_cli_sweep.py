@@ -62,6 +62,9 @@ def test_every_combination_has_its_settings_and_each_method_its_presets() -> Non
     settings = [one.settings for one in plan([*words, *more])]
     told = [(s.options["top_k"], s.rate_steps, s.nesterov) for s in settings]
     assert told == [(k, r, n) for k in (1, 3) for r in ((0.3, 0.6), (0.5,)) for n in (True, False)]
+    swept = ("--network", "mine:vit", "--sweep", "network_options=pale=True,pale=False")
+    settings = [one.settings for one in plan(["er", *SHAPES, *swept])]
+    assert [s.network_options for s in settings] == [{"pale": True}, {"pale": False}]
 
 
 def test_a_file_says_the_same_and_the_command_counts() -> None:

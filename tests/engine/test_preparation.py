@@ -123,6 +123,7 @@ def test_a_path_names_a_transform_or_what_returns_one() -> None:
         ("GREY", {"pad": 1}, "is an ImageTransform, which takes no options"),
         ("NOTHING", {}, "is 3: an ImageTransform is needed, or a function that returns one"),
         ("light", {"mst": 1}, r"unknown option of .*:light 'mst': did you mean 'most'"),
+        ("light", {"most": "x"}, "option most of .*:light must be a .*number.*, not 'x': values"),
         ("needy", {"side": 3}, "needs colour: give preparation_options, or a default to each"),
         ("wrong", {}, "returns a str, not an ImageTransform"),
     ],

@@ -10,6 +10,7 @@ import torch
 
 from doc_pages import ROOT, blocks
 from engine_run import interrupt_at, outcome, shapes_stream, tiny
+from polarbear.base.errors import PolarbearError
 from polarbear.engine.nets.networks import build_backbone
 from polarbear.launch.assembly import build_learner
 from polarbear.launch.runner import resume, run
@@ -50,6 +51,14 @@ def test_a_frozen_network_may_bring_its_weights(tmp_path: Path) -> None:
     images = torch.randn(2, 3, 32, 32)
     torch.testing.assert_close(found.eval()(images), network.eval()(images))
     assert found.frozen is True
+
+
+@pytest.mark.parametrize("name", ["own_networks:tiny_vit", "own_networks:frozen_vit"])
+@pytest.mark.parametrize(("option", "bad"), [("depth", "one"), ("width", "64,32")])
+def test_a_text_where_a_number_is_due_is_refused(name: str, option: str, bad: str) -> None:
+    said = f"the option {option} of {name} must be a whole number, not '{bad}': values on the comm"
+    with pytest.raises(PolarbearError, match=said):
+        build_backbone(name, 0, {option: bad})
 
 
 def test_prompts_learn_and_the_network_stays(tmp_path: Path) -> None:

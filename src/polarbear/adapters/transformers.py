@@ -3,9 +3,9 @@
 The library fetches weights and keeps them, not polarbear.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from polarbear.base.errors import PolarbearError
+from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.base.missing import needing
 
 with needing("Hugging Face transformers", "transformers"):
@@ -52,6 +52,8 @@ def vision(
     is ``frozen`` unless told otherwise. Images are brought to the size of its processor, or to
     ``side``, where the model takes it.
     """
+    if pool not in get_args(Pool):  # any other would be taken for mean
+        raise unknown_name("pool", pool, get_args(Pool))
     model = transformers.AutoModel.from_pretrained(name)
     images, _ = transformers.ImageProcessingMixin.get_image_processor_dict(name)
     images = images if side is None else {**images, "crop_size": side, "do_center_crop": True}

@@ -1,16 +1,14 @@
 """What users wrote, found by its dotted path: ``package.module:name``."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from polarbear.base.errors import PolarbearError, install_line, unknown_name
-from polarbear.base.findings import listed
 
 
 def find_dotted(path: str, what: str, fits: Callable[[object], bool] = callable) -> Any:
@@ -32,31 +30,6 @@ def find_dotted(path: str, what: str, fits: Callable[[object], bool] = callable)
         place = getattr(module, "__file__", None) or module_name
         raise unknown_name(f"{what.lower()} in {place}", name, public)
     return getattr(module, name)
-
-
-def refuse_other_options(
-    what: str, name: str, function: Callable[..., object], options: Mapping[str, Any]
-) -> None:
-    """Refuse options that a function of users does not take, and a call without what it needs.
-
-    ``what`` it makes, such as a network, has a setting for them: ``network_options``.
-    """
-    try:
-        parameters = signature(function).parameters.values()
-    except (TypeError, ValueError):  # some written in C do not say
-        return
-    by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    known = [one for one in parameters if one.kind in by_name]
-    takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
-    for option in options:
-        if not takes_all and option not in [one.name for one in known]:
-            raise unknown_name(f"option of {name}", option, [one.name for one in known])
-    needed = [one.name for one in known if one.default is one.empty and one.name not in options]
-    if needed:
-        raise PolarbearError(
-            f"{what} {name!r} needs {listed(needed, write=str)}: give {what}_options, or a "
-            "default to each"
-        )
 
 
 def _import(module: str, path: str) -> ModuleType:

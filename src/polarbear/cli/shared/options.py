@@ -32,11 +32,15 @@ def flag(
     return arg(name=name, metavar=metavar, help=says, help_behavior_hint=hint)
 
 
-def _named_values(words: list[str]) -> dict[str, Any]:
-    """Read values by name: JSON, or text as it stands.
+#: Words that JSON has too, as Python writes them: as text, ``False`` would be true.
+_AS_PYTHON: Mapping[str, bool | None] = {"True": True, "False": False, "None": None}
 
-    >>> _named_values(["side=64", "scale=[0.2, 1]", "colour=red"])
-    {'side': 64, 'scale': [0.2, 1], 'colour': 'red'}
+
+def _named_values(words: list[str]) -> dict[str, Any]:
+    """Read values by name: JSON, what Python writes for its words, or text as it stands.
+
+    >>> _named_values(["side=64", "scale=[0.2, 1]", "colour=red", "frozen=False"])
+    {'side': 64, 'scale': [0.2, 1], 'colour': 'red', 'frozen': False}
     """
     found: dict[str, Any] = {}
     for word in words:
@@ -46,7 +50,7 @@ def _named_values(words: list[str]) -> dict[str, Any]:
         try:
             found[name] = json.loads(text)
         except ValueError:
-            found[name] = text
+            found[name] = _AS_PYTHON.get(text, text)
     return found
 
 

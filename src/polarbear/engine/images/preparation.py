@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from polarbear.base.dotted import find_dotted, refuse_other_options
+from polarbear.base.dotted import find_dotted
 from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.engine.images.transform import TRANSFORMS, ImageTransform, Jitter
+from polarbear.settings.factory_options import refuse_unfit_options
 
 _TRIES = 4  # draws of a crop of one's own before a run
 
@@ -48,7 +49,7 @@ def _own(name: str, thing: object, options: Mapping[str, Any]) -> ImageTransform
             f"preparation {name!r} is {thing!r}: an ImageTransform is needed, or a function that "
             "returns one"
         )
-    refuse_other_options("preparation", name, thing, options)
+    refuse_unfit_options("preparation", name, thing, options)
     made = thing(**options)
     if not isinstance(made, ImageTransform):
         raise PolarbearError(

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polarbear.base.dotted import find_dotted, refuse_other_options
+from polarbear.base.dotted import find_dotted
 from polarbear.base.errors import PolarbearError, unknown_name
+from polarbear.settings.factory_options import refuse_unfit_options
 
 Block = Callable[[int, int, int], "Residual"]
 
@@ -269,7 +270,7 @@ def _factory(name: str, options: Mapping[str, Any]) -> Callable[[], Any]:
         raise PolarbearError(
             f"network {name!r} is {factory!r}: a function is needed that gives an nn.Module"
         )
-    refuse_other_options("network", name, factory, options)
+    refuse_unfit_options("network", name, factory, options)
     return partial(factory, **options)
 
 
