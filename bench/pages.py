@@ -8,6 +8,7 @@ import numpy as np
 from polarbear.base.errors import DataError
 from polarbear.report.read.groups import Group
 from polarbear.report.read.runs import read_runs
+from polarbear.report.read.words import of_fewer
 from polarbear.score.intervals import interval
 
 ROOT = Path(__file__).parents[1]
@@ -48,11 +49,15 @@ def last_and_over_all(group: Group) -> tuple[list[float], list[float]]:
 
 
 def shown(scores: Sequence[float], digits: int = 3) -> str:
-    """Return a mean with its 95 % interval, where there are several; a dash for no number."""
+    """Return a mean with its 95 % interval, where there are several; a dash for no number.
+
+    Where not all runs have a score (NaN), it says how many do.
+    """
     found = interval(scores)
     if np.isnan(found.mean):
         return DASH
-    return f"{found.mean:.{digits}f}" + plus_minus(found.half_width, digits)
+    interval_of = plus_minus(found.half_width, digits) + of_fewer(found.n, len(scores))
+    return f"{found.mean:.{digits}f}{interval_of}"
 
 
 def plus_minus(half_width: float, digits: int = 3) -> str:

@@ -16,7 +16,7 @@ from polarbear.report.read.differences import beside_paper
 from polarbear.report.read.groups import Group
 from polarbear.report.read.paper import Published, paper_results
 from polarbear.report.read.runs import read_runs
-from polarbear.report.read.words import spans
+from polarbear.report.read.words import of_fewer, spans
 
 PAGE = DOCS / "results.md"
 BEGIN = "<!-- made by bench/results_page.py -->"
@@ -78,12 +78,12 @@ def beside(group: Group, paper: Published | None) -> list[str]:
         return [spans(group.orders), ours[0], DASH, DASH, DASH, ours[1], DASH]
     found = [beside_paper(group, paper, task).difference for task in range(group.tasks)]
     known = [one for one in found if not np.isnan(one.half_width)]
-    apart = sum(abs(one.mean) > one.half_width for one in known)
+    apart, last = sum(abs(one.mean) > one.half_width for one in known), found[-1]
     return [
         spans(group.orders),
         ours[0],
         f"{paper.mean[-1]:.2f}",
-        f"{found[-1].mean:+z.3f}" + plus_minus(found[-1].half_width),
+        f"{last.mean:+z.3f}" + plus_minus(last.half_width) + of_fewer(last.n[0], group.count),
         f"{apart} of {len(known)}" if known else DASH,
         ours[1],
         f"{np.nanmean(paper.mean):.3f}",
@@ -100,10 +100,16 @@ def verdict(group: Group, paper: Published | None) -> str:
 
 
 def cost(group: Group) -> list[str]:
-    """Return the minutes of a run, of how many of a device, how many there are, and on what."""
-    seconds = (group.cost("seconds"), group.cost("device_seconds"))
-    minutes = [DASH if np.isnan(one) else f"{one / 60:.1f}" for one in seconds]
-    return [*minutes, str(group.count), hardware(group)]
+    """Return the minutes of a run and of a device, how many runs there are, and on what."""
+    parts = ("seconds", "device_seconds")
+    return [*(minutes(group, part) for part in parts), str(group.count), hardware(group)]
+
+
+def minutes(group: Group, part: str) -> str:
+    """Return the mean of a part of the cost in minutes, with the number of runs that know it."""
+    mean = group.cost(part)
+    fewer = of_fewer(group.cost_count(part), group.count)
+    return DASH if np.isnan(mean) else f"{mean / 60:.1f}{fewer}"
 
 
 def hardware(group: Group) -> str:

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from doc_pages import PAGES, ROOT, bench_script
+from polarbear.methods.catalogue import METHODS
 from polarbear.report.read.differences import beside_paper
 from polarbear.report.read.paper import paper_results
 from polarbear.report.read.runs import read_runs
@@ -140,6 +141,28 @@ def test_what_is_said_of_icarl_cnn_in_words_is_so() -> None:
     first = sorted((run["r"][0], run["order"]) for run in found)
     assert {order for _, order in first[:2]} == {1, 2}
     assert f"the mean of orders 0 to 2 was {mean(run['r'][0] for run in found[:3]):.3f}" in page
+
+
+def test_what_is_said_of_lucirs_sigma_is_that_of_the_file() -> None:
+    page = PAGES["docs/methods/lucir.md"]
+    with (ROOT / "bench/results/lucir-sigma.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    table = page[page.index("| their margin: runs whose") :]
+    before = page[: page.index("| their margin: runs whose")].splitlines()
+    tasks = [int(cell) for cell in cells(before[-3])[1:]]
+
+    def values(margin: str, name: str, task: int) -> list[float]:
+        return [float(r[name]) for r in rows if (r["margin"], int(r["task"])) == (margin, task)]
+
+    below = [sum(one < 0 for one in values("authors", "sigma", task)) for task in tasks]
+    said = [cells(line)[1:] for line in table.splitlines()[:3]]
+    assert said[0] == [str(count) for count in below]
+    for margin, line in zip(("authors", "ours"), said[1:], strict=True):
+        assert line == [shown(values(margin, "score", task)) for task in tasks]
+    ends = values("authors", "score", 21)
+    assert (len(ends), sum(score < 0.02 for score in ends)) == (10, 9)
+    assert min(float(r["sigma"]) for r in rows if r["margin"] == "ours") > 0
+    assert len(values("ours", "score", 21)) == 7
 
 
 def test_the_tables_of_kin_are_those_of_the_files() -> None:
@@ -417,6 +440,34 @@ def test_a_row_has_our_mean_the_papers_and_their_difference(maker: ModuleType) -
     assert ours.startswith(f"{last:.3f} ± ")
     assert difference.startswith(f"{last - 0.13:+.3f} ± ")
     assert over.startswith(f"{mean(mean(run['r']) for run in found):.3f} ± ")
+
+
+@pytest.mark.parametrize(("method", "count"), [("finetune", 7), ("icarl-norm", 2), ("ncm", 1)])
+def test_minutes_of_fewer_files_than_a_row_has_say_so(
+    maker: ModuleType, method: str, count: int
+) -> None:
+    title = f"| [{METHODS[method].title}](methods/"
+    _, row, *_ = (line for line in maker.tables().splitlines() if line.startswith(title))
+    found = runs(method)
+    seconds = [one["cost"]["device_seconds"] for one in found if "cost" in one]
+    fewer = f" (n = {count})" if count < len(found) else ""
+    assert cells(row)[3:5] == [f"{mean(seconds) / 60:.1f}{fewer}", str(len(found))]
+    assert cells(row)[2] == f"{mean(one['seconds'] for one in found) / 60:.1f}"
+
+
+def test_a_score_of_fewer_files_than_a_row_has_says_so(maker: ModuleType, tmp_path: Path) -> None:
+    shutil.copytree(RESULTS / "er", tmp_path / "iirc-cifar" / "er")
+    for order in range(4):
+        file = tmp_path / "iirc-cifar" / "er" / f"order-{order}.json"
+        content = json.loads(file.read_text(encoding="utf-8"))
+        r = [*content["r"][:-1], None]
+        file.write_text(json.dumps(content | {"r": r, "scores": {}}), encoding="utf-8")
+    row, _ = (line for line in maker.tables(tmp_path).splitlines() if line.startswith("| [ER]"))
+    _, orders, ours, _, difference, _, over, _ = cells(row)
+    last = mean(run["r"][21] for run in runs("er")[4:])
+    assert orders == "0–9"
+    assert ours.startswith(f"{last:.3f} ± ")
+    assert all(cell.endswith(" (n = 6)") for cell in (ours, difference, over))
 
 
 def test_a_row_of_ones_own_needs_its_files_alone(maker: ModuleType, tmp_path: Path) -> None:

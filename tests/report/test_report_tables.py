@@ -285,7 +285,8 @@ def test_a_short_run_is_not_among_the_last_scores(tmp_path: Path) -> None:
     assert "Scores after task 6" in table.caption
     assert [[cell.text for cell in row[:2]] for row in table.rows] == [["ER", "2"]]
     assert "over n = 2 runs (orders 0, 1, seed 100). Left out: 2 runs without" in table.caption
-    assert {row[:5] for row in table.records[1:]} == {("er", 2, "0, 1", "100", 6)}
+    known = [row for row in table.records[1:] if row[6] != ""]  # nobody knows what it cost
+    assert {row[:5] for row in known} == {("er", 2, "0, 1", "100", 6)}
 
 
 def test_a_run_of_few_tasks_is_not_called_unfinished(tmp_path: Path) -> None:

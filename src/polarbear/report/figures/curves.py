@@ -14,8 +14,8 @@ from polarbear.report.figures.style import MISSING, line_style, points
 from polarbear.report.palette import Look, looks
 from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.paper import paper_results
-from polarbear.report.read.series import Course, Series
-from polarbear.report.read.words import ENOUGH, of_n, over_runs
+from polarbear.report.read.series import Course, Series, most
+from polarbear.report.read.words import of_n, over_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,14 +33,19 @@ DOTTED: Mapping[str, Any] = {"linestyle": (0, (1, 1.5))}
 LETTER, HANDLE = 0.051, 0.35
 
 
-def labels(groups: Sequence[Group]) -> Callable[[Group], str]:
+def counts(groups: Sequence[Group], *shown: Series) -> list[int]:
+    """Return of how many runs groups are drawn: all of theirs, or those that have what is shown."""
+    return [n for group in groups for n in (most(group, *shown) if shown else (group.count,))]
+
+
+def labels(groups: Sequence[Group], *shown: Series) -> Callable[[Group], str]:
     """Return what names a group: with its number of runs, where that is not the same for all."""
-    alike = len({group.count for group in groups}) == 1
+    alike = len(set(counts(groups, *shown))) == 1
 
     def label(group: Group) -> str:
         # Matplotlib leaves a curve whose name begins with _ out of legends.
-        shown = f" {group.title}" if group.title.startswith("_") else group.title
-        return shown if alike else f"{shown} ({of_n(group.count)})"
+        name = f" {group.title}" if group.title.startswith("_") else group.title
+        return name if alike else f"{name} ({of_n(*counts([group], *shown))})"
 
     return label
 
@@ -65,8 +70,7 @@ def draw_groups(
         one = series(group)
         if not np.isnan(one.mean).all():
             grey = np.zeros(len(one.mean), bool) if few is None else few(group)
-            shade = faint if group.count >= ENOUGH else 0.0
-            _draw_curve(axes, one, shade, named(group), look[group.name], grey)
+            _draw_curve(axes, one, faint, named(group), look[group.name], grey)
     over_tasks(axes, groups[0].tasks)
 
 
@@ -82,8 +86,8 @@ def _draw_curve(
         near = grey | np.append(grey[1:], False) | np.append(False, grey[:-1])
         hidden = np.where(near, one.mean, np.nan)[tasks]
         axes.plot(tasks, hidden, color=MISSING, linestyle=":", label="_few", zorder=1)
-    spread = np.nan_to_num(np.where(grey, np.nan, one.half_width)[tasks])
-    if not shade or not spread.any():
+    spread = np.where(grey, 0.0, one.drawn)[tasks]
+    if not np.nan_to_num(spread).any():
         return
     low, high = one.mean[tasks] - spread, one.mean[tasks] + spread
     if len(tasks) == 1:
@@ -140,7 +144,7 @@ def name_curves(figure: "Figure", axes: "Axes", groups: Sequence[Group], width: 
     lines = _lines(axes)
     ours = [line for line in lines if not str(line.get_label()).endswith(PAPERS)]
     name_ends(figure, axes, ours, letters=int(0.35 * width / LETTER))
-    words = over_runs(groups) + ("; dotted: the paper's" if len(ours) < len(lines) else "")
+    words = over_runs(counts(groups)) + ("; dotted: the paper's" if len(ours) < len(lines) else "")
     note(axes, words, width)
 
 
@@ -151,9 +155,9 @@ def note(axes: "Axes", words: str, width: float) -> None:
 
 
 def legend_below(
-    figure: "Figure", panels: Iterable["Axes"], groups: Sequence[Group], width: float
+    figure: "Figure", panels: Iterable["Axes"], numbers: Sequence[int], width: float
 ) -> None:
-    """Put one legend for several panels below them, with what the curves are means of."""
+    """Put one legend for several panels below them, with of how many runs the curves are."""
     lines = {
         (str(line.get_label()), str(line.get_color()), str(line.get_marker())): line
         for axes in panels
@@ -164,7 +168,7 @@ def legend_below(
     names = [fill(str(line.get_label()), letters) for line in handles]
     below: dict[str, Any] = {"loc": "outside lower center", "ncols": columns}
     near: dict[str, Any] = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
-    figure.legend(handles, names, title=over_runs(groups), **near, **below)
+    figure.legend(handles, names, title=over_runs(numbers), **near, **below)
 
 
 def legend_room(names: Sequence[str], width: float) -> float:

@@ -1,7 +1,10 @@
 """What a method knows beside what it makes of it: an oracle's decision and its own."""
 
+from dataclasses import replace
 from textwrap import fill
 from typing import Any
+
+import numpy as np
 
 from polarbear.base.errors import DataError, counted
 from polarbear.report.figures import curves, style
@@ -9,10 +12,11 @@ from polarbear.report.figures.curves import labels, legend_columns
 from polarbear.report.figures.style import Drawing, points
 from polarbear.report.options import Options
 from polarbear.report.palette import COLOURS
-from polarbear.report.read.decided import decided
-from polarbear.report.read.groups import Runs
+from polarbear.report.read.decided import Decided, decided
+from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.words import ENOUGH, over_runs, which_runs
-from polarbear.score.decide import rule_in_words
+from polarbear.score.decide import OWN_RULE, rule_in_words
+from polarbear.score.intervals import Sample
 
 #: Distance of the two dots of a method, in rows: their error bars must not cover one another.
 APART = 0.14
@@ -22,13 +26,12 @@ DECISION, KNOWLEDGE = "decision: what was predicted", "knowledge"
 def decisions(runs: Runs, options: Options) -> list[Drawing]:
     """Draw pw-JS of each method's own decision, and of the best oracle on the same raw scores."""
     found = decided(runs, options.root)
-    groups = tuple(g for g in found.groups if found.of(g, found.knowledge(g)).n)
-    if not groups:
+    both = [one for group in found.groups if (one := _with_both(found, group))[0].runs]
+    if not both:
         raise DataError("no run says what an oracle makes of its raw scores")
+    groups, own, knowledge = zip(*both, strict=True)
     names = [rule_in_words(found.knowledge(group)) for group in groups]
     oracles = ", ".join(dict.fromkeys(names))
-    knowledge = [found.of(group, found.knowledge(group)) for group in groups]
-    own = [found.of(group, "own") for group in groups]
     names_below = legend_columns((DECISION, f"{KNOWLEDGE}: {oracles}"), options.width)
     figure = style.new_figure(options.width, 1.1 + 0.36 * len(groups))
     axes, label = figure.add_subplot(), labels(groups)
@@ -50,7 +53,7 @@ def decisions(runs: Runs, options: Options) -> list[Drawing]:
     axes.set_xlim(0, min(1.02, 1.15 * max(highest, 1e-9)))
     axes.set_xlabel(found.words)
     figure.legend(loc="outside lower center", ncols=names_below[0])
-    curves.note(axes, over_runs(groups), options.width)
+    curves.note(axes, over_runs(curves.counts(groups)), options.width)
     over = counted(sum(group.count for group in groups), "run")
     words = (
         f"Knowledge and decision: {found.words} of what each method predicted, and of what an "
@@ -59,3 +62,15 @@ def decisions(runs: Runs, options: Options) -> list[Drawing]:
         f"intervals where n ≥ {ENOUGH} ({which_runs(groups)})."
     )
     return [Drawing("decisions", words, figure)]
+
+
+def _with_both(found: Decided, group: Group) -> tuple[Group, Sample, Sample]:
+    """Return the runs of which both are known, and what was predicted and is known by these alone.
+
+    Earlier summaries lack what an oracle makes of them: means of other runs would be apart for
+    their class orders, too.
+    """
+    own, best = (found.values[group.name][rule] for rule in (OWN_RULE, found.knowledge(group)))
+    there = ~np.isnan(own + best)
+    runs = tuple(run for run, yes in zip(group.runs, there, strict=True) if yes)
+    return replace(group, runs=runs), Sample.of(own[there]), Sample.of(best[there])

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polarbear.base.arrays import Bools
 from polarbear.report.figures.confusion import shades
 from polarbear.report.figures.curves import LETTER
 from polarbear.report.figures.style import Drawing, new_figure, show_pixels
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 ROW, NUMBER = 0.16, 0.3
 #: Names of superclasses are cut after so many letters.
 LONGEST = 24
+#: What stands after a mean of fewer runs: there is no room for their number.
+FEWER = "*"
 
 
 def superclasses(runs: Runs, options: Options) -> list[Drawing]:
@@ -50,6 +53,8 @@ def superclasses(runs: Runs, options: Options) -> list[Drawing]:
         f"{runs.benchmark}; means over the runs that have kept their predictions "
         f"({n}{which_runs(found.groups)})."
     )
+    if _fewer(found).any():
+        words += f" {FEWER}: of fewer of them, those to which the superclass has come."
     return [Drawing("superclasses", words, figure)]
 
 
@@ -58,7 +63,13 @@ def _write_numbers(axes: "Axes", found: Families) -> None:
         if not np.isnan(value):
             colour = "white" if value > 0.55 else "#222222"
             how: Any = {"ha": "center", "va": "center", "fontsize": "small", "color": colour}
-            axes.text(column, row, f"{value:.2f}".removeprefix("0"), **how)
+            shown = f"{value:.2f}".removeprefix("0") + FEWER * bool(_fewer(found)[row, column])
+            axes.text(column, row, shown, **how)
+
+
+def _fewer(found: Families) -> Bools:
+    """Say which means are of fewer runs than their column says: (names, groups)."""
+    return (found.n > 0) & (found.n < np.array(found.counts))
 
 
 def _short(title: str) -> str:

@@ -1,6 +1,7 @@
 """A point per method: the whole against the details, and the score against what is kept for it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from polarbear.report.options import Options
 from polarbear.report.palette import looks
 from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.series import average
-from polarbear.report.read.words import ENOUGH, caption_at_last, over_runs
+from polarbear.report.read.words import caption_at_last, of_n, over_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +28,7 @@ UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 def levels(runs: Runs, options: Options) -> list[Drawing]:
     """Draw pw-JS among superclasses against that among subclasses after the last task."""
     last = runs.last
-    groups = [g for g in runs.at_last if not np.isnan(g.mean(COARSE)[last] + g.mean(FINE)[last])]
+    groups = [found for group in runs.at_last if (found := _with_both(group, last)).runs]
     if not groups:
         raise DataError("no run has scores of superclasses and of subclasses")
     spreads = [_spread(group, score, last) for group in groups for score in (COARSE, FINE)]
@@ -56,8 +57,16 @@ def levels(runs: Runs, options: Options) -> list[Drawing]:
         taken += [(x - 0.01, y - up, x + 0.01, y + up)]
     _name(axes, runs, groups, ends, size, taken)
     what = f"pw-JS among superclasses against that among subclasses after task {last}"
-    words = f"{caption_at_last(runs, what)} Small dots: single runs. Dotted: as good at both."
+    words = caption_at_last(runs, what, groups)
+    words += " Small dots: single runs. Dotted: as good at both."
     return [Drawing("levels", words, axes.get_figure(root=True))]  # type: ignore[arg-type]
+
+
+def _with_both(group: Group, last: int) -> Group:
+    """Return the runs of a group that have a score of both levels: a point is a mean of pairs."""
+    coarse, fine = average(COARSE).of_run, average(FINE).of_run
+    runs = (run for run in group.runs if not np.isnan(coarse(run)[last] + fine(run)[last]))
+    return replace(group, runs=tuple(runs))
 
 
 def bytes_kept(runs: Runs, options: Options) -> list[Drawing]:
@@ -93,12 +102,20 @@ def bytes_kept(runs: Runs, options: Options) -> list[Drawing]:
         )  # fmt: skip
     across = np.log(np.array(places) / low) / np.log(high / low)
     heights = [float(group.mean("pw_jaccard")[last]) / top for group in groups]
-    _name(axes, runs, groups, list(zip(across.tolist(), heights, strict=True)), size)
+    also = _of_fewer(groups)
+    _name(axes, runs, groups, list(zip(across.tolist(), heights, strict=True)), size, also=also)
     there = {group.name for group in groups}
     without = [group.title for group in runs.compared if group.name not in there]
     rest = f" Without {', '.join(without)}: not known." if without else ""
     what = f"pw-JS after task {last} against the bytes kept from task to task"
     return [Drawing("bytes-kept", caption_at_last(runs, what) + rest, axes.get_figure(root=True))]  # type: ignore[arg-type]
+
+
+def _of_fewer(groups: Sequence[Group]) -> str:
+    """Say whose bytes are known of fewer runs than their scores."""
+    known = ((group, group.cost_count("kept")) for group in groups)
+    fewer = [f"{group.title} ({of_n(n)})" for group, n in known if n < group.count]
+    return f"; bytes of {', '.join(fewer)}" if fewer else ""
 
 
 def _axes(size: tuple[float, float], x: str, y: str) -> "Axes":
@@ -109,7 +126,7 @@ def _axes(size: tuple[float, float], x: str, y: str) -> "Axes":
 
 def _spread(group: Group, score: str, last: int) -> float:
     """Return half of a mean's interval where it is drawn, 0 where it is not."""
-    return float(np.nan_to_num(group.half_width(score)[last])) if group.count >= ENOUGH else 0.0
+    return float(np.nan_to_num(average(score)(group).drawn[last]))
 
 
 def _point(
@@ -139,12 +156,13 @@ def _name(
     at: Sequence[tuple[float, float]],
     size: tuple[float, float],
     taken: Sequence[Box] = (),
+    also: str = "",
 ) -> None:
     """Name the points, and say above them what they are means of."""
     label, look = curves.labels(groups), looks(runs.groups)
     names, colours = [label(g).strip() for g in groups], [look[g.name].colour for g in groups]
     name_points(axes, at, names, colours, (size[0] - 0.6, size[1] - 0.75), taken)
-    curves.note(axes, over_runs(groups), size[0])
+    curves.note(axes, over_runs(curves.counts(groups)) + also, size[0])
 
 
 def _bytes(number: float) -> str:

@@ -135,12 +135,15 @@ def _method(group: Group, offered: Iterable[Offered], look: Look) -> dict[str, A
     }
 
 
-def _costs(group: Group) -> dict[str, float | None]:
-    return dict(zip(COSTS, rounded([group.cost(part) for part in COSTS]), strict=True))
+def _costs(group: Group) -> dict[str, Any]:
+    """Return the means of what whole runs cost, and of how many runs each of them is."""
+    means = dict(zip(COSTS, rounded([group.cost(part) for part in COSTS]), strict=True))
+    return {**means, "cost_runs": {part: group.cost_count(part) for part in COSTS}}
 
 
-#: Of how many cases a ratio is after each task and of how many images, by its name.
-Counted = dict[str, list[tuple[float, float] | None]]
+#: Of how many cases a ratio is after each task, of how many images and of how many runs, by its
+#: name.
+Counted = dict[str, list[tuple[int, int, int] | None]]
 
 
 def _counted(group: Group, last: int) -> Counted:
@@ -158,8 +161,10 @@ def _counted(group: Group, last: int) -> Counted:
     return found
 
 
-def _case(found: Cases | None) -> tuple[float, float] | None:
-    return (round(found.of), round(found.images)) if found is not None and found.known else None
+def _case(found: Cases | None) -> tuple[int, int, int] | None:
+    if found is None or not found.known:
+        return None
+    return round(found.of), round(found.images), found.n
 
 
 def _marks(groups: Sequence[Group], score: Offered, counted: Sequence[Counted]) -> list[list[int]]:
@@ -169,7 +174,7 @@ def _marks(groups: Sequence[Group], score: Offered, counted: Sequence[Counted]) 
         return []
     marks = []
     for task in range(groups[0].tasks):
-        of = [one[score.id][task] if score.id in one else (1.0, 1.0) for one in counted]
+        of = [one[score.id][task] if score.id in one else (1, 1, 1) for one in counted]
         out = [i for i, one in enumerate(of) if one is None or Cases(*one).few]
         won = best(groups, average(score.id), task, lower=score.better == "low", without=out)
         marks.append(sorted(won))

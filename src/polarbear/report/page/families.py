@@ -23,4 +23,5 @@ def family_data(runs: Runs, options: Options) -> dict[str, Any]:
         "methods": [runs.names.index(group.name) for group in found.groups],
         "runs": found.counts,
         "scores": [rounded(row) for row in found.values],
+        "n": found.n.astype(int).tolist(),
     }

@@ -10,7 +10,7 @@ from polarbear.base.arrays import Bools, Floats
 from polarbear.base.errors import DataError, PolarbearError
 from polarbear.benchmark.hierarchy import Hierarchy
 from polarbear.report.read.answers import answers, known_hierarchy
-from polarbear.report.read.groups import Group, Run, Runs, column_mean
+from polarbear.report.read.groups import Group, Run, Runs, column_count, column_mean
 from polarbear.score.metrics import pw_jaccard
 
 #: The images of leaves that have no superclass, together.
@@ -22,13 +22,15 @@ class Families:
     """pw-JS of the test images of each superclass after a task, as means over runs.
 
     ``names`` are the superclasses, those with the most subclasses first, then ``ALONE`` where there
-    are such leaves; ``values`` is (names, groups), NaN where a superclass has not come yet;
-    ``counts`` (groups,) says how many runs have kept their predictions.
+    are such leaves; ``values`` is (names, groups), NaN where a superclass has not come yet, and
+    ``n`` (names, groups) says over how many runs; ``counts`` (groups,), how many runs have kept
+    their predictions.
     """
 
     names: tuple[str, ...]
     groups: tuple[Group, ...]
     values: Floats
+    n: Floats
     counts: tuple[int, ...]
     last: int
 
@@ -58,9 +60,10 @@ def families(runs: Runs, root: str | Path | None = None) -> Families:
     groups = tuple(group for group in runs.groups if found[group.name])
     if not groups:
         raise why
-    columns = [column_mean(np.stack(found[group.name])) for group in groups]
+    stacks = [np.stack(found[group.name]) for group in groups]
+    values, n = (np.stack([*map(of, stacks)], axis=1) for of in (column_mean, column_count))
     counts = tuple(len(found[group.name]) for group in groups)
-    return Families(names, groups, np.stack(columns, axis=1), counts, last)
+    return Families(names, groups, values, n, counts, last)
 
 
 def _by_family(run: Run, after: int, root: str | Path | None, names: tuple[str, ...]) -> Floats:

@@ -180,9 +180,16 @@ class Group:
 
         Runs that are under way have cost less than they will, and count where no other does.
         """
-        whole = [run for run in self.runs if run.finished] or self.runs
-        known = [value for run in whole if (value := getattr(run.cost, part)) is not None]
+        known = self._costs(part)
         return float(np.mean(known)) if known else float("nan")
+
+    def cost_count(self, part: str) -> int:
+        """Return of how many runs a part of the cost is the mean."""
+        return len(self._costs(part))
+
+    def _costs(self, part: str) -> list[float]:
+        whole = [run for run in self.runs if run.finished] or self.runs
+        return [value for run in whole if (value := getattr(run.cost, part)) is not None]
 
     @property
     def tasks(self) -> int:

@@ -39,9 +39,11 @@ def which_runs(groups: Sequence[Group]) -> str:
     return "; ".join(f"{', '.join(names)}: {words}" for words, names in having.items())
 
 
-def of_n(count: int) -> str:
-    """Return a number of runs, in one piece wherever lines are broken."""
-    return f"n = {count}".replace(" ", "\N{NO-BREAK SPACE}")
+def of_n(*counts: int) -> str:
+    """Return a number of runs, in one piece wherever lines are broken; of several, their span."""
+    low, high = min(counts), max(counts)
+    words = f"n = {low}" if low == high else f"n = {low}–{high}"
+    return words.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def of_fewer(n: int, count: int) -> str:
@@ -53,11 +55,11 @@ def of_fewer(n: int, count: int) -> str:
     return f" (n = {n})" if 0 < n < count else ""
 
 
-def over_runs(groups: Sequence[Group]) -> str:
+def over_runs(numbers: Sequence[int]) -> str:
     """Say in a few words what is drawn of how many runs, for a figure's corner."""
-    counts = {group.count for group in groups}
+    counts = set(numbers)
     if counts == {1}:
-        return "one run each" if len(groups) > 1 else "one run"
+        return "one run each" if len(numbers) > 1 else "one run"
     if max(counts) < ENOUGH:
         return "means" if len(counts) > 1 else f"means, {of_n(max(counts))}"
     if len(counts) > 1:
@@ -77,8 +79,9 @@ def caption(runs: Runs, what: str) -> str:
     return f"{what}, {runs.benchmark}, {runs.split} images; {over} ({which}){rest}."
 
 
-def caption_at_last(runs: Runs, what: str) -> str:
+def caption_at_last(runs: Runs, what: str, groups: Sequence[Group] | None = None) -> str:
     """Say the same of what is shown after the last task, of the runs that have scores there."""
-    absent = len(runs.short)
+    there = replace(runs, groups=runs.at_last if groups is None else tuple(groups))
+    absent = runs.count - there.count
     rest = f" Left out: {counted(absent, 'run')} without scores there." if absent else ""
-    return caption(replace(runs, groups=runs.at_last), what) + rest
+    return caption(there, what) + rest

@@ -6,19 +6,19 @@ Means come with their 95 % interval over runs. :mod:`.marks` says which of a row
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import add
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from polarbear.base.arrays import Floats
 from polarbear.methods.catalogue import is_bound, title
 from polarbear.report.read.cases import Cases, cases, shown_cases
 from polarbear.report.read.groups import Group, Runs
 from polarbear.report.read.paper import Published, paper_results
-from polarbear.report.read.series import Course, Series, average, own_images
+from polarbear.report.read.series import Course, Series, average, having, own_images
 from polarbear.report.read.transfer import AVERAGE, BACKWARD, FORGETTING, forward
-from polarbear.report.read.words import caption, caption_at_last, spans
+from polarbear.report.read.words import caption, caption_at_last, of_fewer, spans
 from polarbear.report.tables.formats import Cell, Table
 from polarbear.report.tables.marks import NO_RULE, RULE, best, weak
 from polarbear.score.cases import FEW
@@ -37,6 +37,7 @@ FEW_RULE = (
     f"{100 * FEW:g} % of the images it is grey, and it never wins, nor where the number is not "
     "known."
 )
+FEWER_RULE = "A number with its n in brackets is the mean of the runs whose files have it."
 COST_RULE = (
     "Image passes: images trained on, each as often as it was in a step. Bytes kept: what lasts "
     "from task to task beside the network, stored images, networks and tensors. A dash: not known."
@@ -60,13 +61,17 @@ def result_tables(
 
 def by_task(runs: Runs, name: str, what: str, series: Series) -> Table:
     """Return a score after each task, a column per method, as ``mean ± interval``."""
+    runs = having(runs, series)
     groups = _bounds_last(g for g in runs.groups if not np.isnan(series(g).mean).all())
     courses = [series(group) for group in groups]
     rows, marked = [], {}
     for task in range(runs.tasks):
         if not all(math.isnan(one.mean[task]) for one in courses):
             marked[task] = best(groups, series, task)
-            cells = [Cell(_at(one, task), i in marked[task]) for i, one in enumerate(courses)]
+            cells = [
+                Cell(_at(one, task, group.count), i in marked[task])
+                for i, (group, one) in enumerate(zip(groups, courses, strict=True))
+            ]
             rows.append((Cell(str(task)), *cells))
     head = ("task", *(f"{group.title} (n = {group.count})" for group in groups))
     words = f"{caption(runs, what)} {_rule(any(marked.values()))}"
@@ -83,15 +88,14 @@ def beside_paper(runs: Runs) -> Table | None:
     if not groups:
         return None
     ours, head = average("pw_jaccard"), ["task"]
-    columns: list[tuple[Floats, Floats]] = []
+    columns = [list(map(str, range(runs.tasks)))]
     for group in groups:
         theirs, own = published[group.method], ours(group)
-        columns += [(own.mean, own.std), (theirs.mean, theirs.std)]
+        fewer = [of_fewer(int(n), group.count) for n in own.n]
+        columns.append(list(map(add, map(mean_std, own.mean, own.std), fewer)))
+        columns.append(list(map(mean_std, theirs.mean, theirs.std)))
         head += [f"{group.title} (n = {group.count})", f"{title(group.method)}, paper"]
-    rows = [
-        (Cell(str(task)), *(Cell(mean_std(mean[task], std[task])) for mean, std in columns))
-        for task in range(runs.tasks)
-    ]
+    rows = [tuple(map(Cell, line)) for line in zip(*columns, strict=True)]
     words = (
         f"{caption(runs, 'Average pw-JS after each task')} Beside ours, the paper's, over ten "
         "orders; in brackets the standard deviation over runs."
@@ -145,13 +149,15 @@ def _line_each(runs: Runs, name: str, what: str, shown: Sequence[_Shown]) -> Tab
         for one in there:
             at, of, wins = one.series(group), counted[one.name][i], i in won[one.name]
             dim = of is not None and of.few
-            cells.append(Cell(_at(at, last) + shown_cases(of), wins, dim))
-            line = (*_about(group, last), one.name, *_numbers(at, last), *_of(of), int(wins))
-            records.append(line)
+            shown_here = _at(at, last, group.count) + shown_cases(of, group.count)
+            cells.append(Cell(shown_here, wins, dim))
+            about = _about(group, last, int(at.n[last]))
+            records.append((*about, one.name, *_numbers(at, last), *_of(of), int(wins)))
         rows.append((*_who(group), *cells, *_cost_cells(group)))
     head = (*WHO, *(one.head for one in there), *COSTS.values())
     varies = any(of is not None for column in counted.values() for of in column)
-    rules = (_rule(any(won.values())), *[FEW_RULE] * varies, COST_RULE)
+    fewer = any("(n = " in cell.text for row in rows for cell in row[len(WHO) :])
+    rules = (_rule(any(won.values())), *[FEW_RULE] * varies, COST_RULE, *[FEWER_RULE] * fewer)
     words = " ".join((caption_at_last(runs, what), *rules))
     return Table(name, words, head, tuple(rows), (RECORD, *records))
 
@@ -159,7 +165,7 @@ def _line_each(runs: Runs, name: str, what: str, shown: Sequence[_Shown]) -> Tab
 #: The head of their CSV files.
 RECORD = (
     *("method", "runs", "orders", "seeds", "task", "score", "mean", "std", "half_width"),
-    *("cases", "images", "best"),
+    *("cases", "images", "cases_runs", "best"),
 )
 
 
@@ -173,8 +179,8 @@ def _winners(groups: Sequence[Group], one: _Shown, last: int) -> set[int]:
 def _costs(groups: Sequence[Group], last: int) -> Iterator[tuple[object, ...]]:
     for group in groups:
         for part in COSTS:
-            mean = full(group.cost(part))
-            yield (*_about(group, last), f"cost/{part}", mean, *[""] * 4, 0)
+            about = _about(group, last, group.cost_count(part))
+            yield (*about, f"cost/{part}", full(group.cost(part)), *[""] * 5, 0)
 
 
 #: What every line says first of its group.
@@ -186,12 +192,16 @@ def _who(group: Group) -> tuple[Cell, ...]:
     return tuple(map(Cell, words))
 
 
-def _about(group: Group, last: int) -> tuple[object, ...]:
-    return (group.name, group.count, spans(group.orders), spans(group.seeds), last)
+def _about(group: Group, last: int, n: int) -> tuple[object, ...]:
+    return (group.name, n, spans(group.orders), spans(group.seeds), last)
 
 
 def _cost_cells(group: Group) -> tuple[Cell, ...]:
-    return tuple(Cell(amount(group.cost(part))) for part in COSTS)
+    return tuple(Cell(_cost(group, part)) for part in COSTS)
+
+
+def _cost(group: Group, part: str) -> str:
+    return amount(group.cost(part)) + of_fewer(group.cost_count(part), group.count)
 
 
 def amount(number: float) -> str:
@@ -238,16 +248,18 @@ def full(value: float) -> object:
     return "" if math.isnan(value) else round(float(value), 6)
 
 
-def _at(one: Course, task: int) -> str:
-    return mean_interval(float(one.mean[task]), float(one.half_width[task]))
+def _at(one: Course, task: int, count: int) -> str:
+    """Write a number of a group that has so many runs, all of which may not have it."""
+    shown = mean_interval(float(one.mean[task]), float(one.half_width[task]))
+    return shown + of_fewer(int(one.n[task]), count)
 
 
 def _numbers(one: Course, task: int) -> tuple[object, ...]:
-    return tuple(full(float(values[task])) for values in one)
+    return tuple(full(float(values[task])) for values in (one.mean, one.std, one.half_width))
 
 
 def _of(found: Cases | None) -> tuple[object, ...]:
-    return ("", "") if found is None else tuple(map(full, found))
+    return ("",) * 3 if found is None else (full(found.of), full(found.images), found.n)
 
 
 def _rule(marked: bool) -> str:
@@ -272,12 +284,12 @@ def _records(
     more = ("paper mean", "paper std") if published else ("best",)
     lines: list[tuple[object, ...]] = [(*head, *more)]
     for place, group in enumerate(groups):
-        one, counts = series(group), group.counts()
+        one = series(group)
         paper = published[group.method] if published else None
         there = np.flatnonzero(~np.isnan(one.mean)).tolist()
         for task in range(group.tasks) if paper else there:
             best_here = int(place in marked.get(task, ()))
             beside = (full(paper.mean[task]), full(paper.std[task])) if paper else (best_here,)
-            runs = (counts[task], spans(group.orders), spans(group.seeds))
+            runs = (int(one.n[task]), spans(group.orders), spans(group.seeds))
             lines.append((task, group.name, *_numbers(one, task), *runs, *beside))
     return tuple(lines)

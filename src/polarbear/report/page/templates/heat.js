@@ -11,8 +11,8 @@ function drawHeat() {
 }
 
 function heatPanel(method) {
-  const { name, runs } = METHODS[method];
-  return el("div", {}, el("h3", {}, `${name} `, el("span", { class: "soft" }, runs > 1 ? `mean of ${runs} runs` : "1 run")));
+  const { name, by_task: tables } = METHODS[method], runs = Math.max(...tables[state.heatMetric].n);
+  return el("div", {}, el("h3", {}, `${name} `, el("span", { class: "soft" }, runs > 1 ? `mean of ${runs} runs` : plural(runs, "run"))));
 }
 
 function heatMap(method, table, width) {

@@ -106,7 +106,7 @@ function drawKept() {
     .filter(({ course }) => isNumber(course.mean[after]))
     .map(({ method, course }) => ({
       method, x: at(METHODS[method].kept), y: course.mean[after], wide: 0, high: course.half[after] ?? 0,
-      said: [["kept", bytes(METHODS[method].kept)], [METRIC[state.metric].short, withInterval(course, after)]],
+      said: [["kept", cost(method, "kept")], [METRIC[state.metric].short, withInterval(course, after)]],
     }));
   if (!points.length) return box.replaceChildren(notice("It is not known what the chosen methods keep."));
   const last = Math.ceil(Math.max(...points.map(({ x }) => x), nothing + 1));
@@ -125,10 +125,16 @@ function bytes(number) {
 /** What whole runs cost, a line per method, in the columns of the report's tables. */
 function drawCosts() {
   const parts = Object.entries(DATA.costs);
-  const cell = (part, value) => (!isNumber(value) ? "–" : part === "kept" ? bytes(value) : Math.round(value).toLocaleString("en"));
   byId("costs").replaceChildren(
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Method"), ...parts.map(([, head]) => el("th", { scope: "col" }, head)))),
-    el("tbody", {}, ...shownMethods().map((method) => el("tr", {}, methodHead(method), ...parts.map(([part]) => el("td", {}, cell(part, METHODS[method][part])))))));
+    el("tbody", {}, ...shownMethods().map((method) => el("tr", {}, methodHead(method), ...parts.map(([part]) => el("td", {}, cost(method, part)))))));
+}
+
+/** A part of what a method's runs cost, with the number of those that tell it, where some do not. */
+function cost(method, part) {
+  const { [part]: value, cost_runs: n, runs } = METHODS[method];
+  if (!isNumber(value)) return "–";
+  return (part === "kept" ? bytes(value) : Math.round(value).toLocaleString("en")) + ofFewer(n[part], runs);
 }
 
 function setUpKept() {

@@ -91,6 +91,9 @@ function withInterval(series, after) {
   return `${number(series.mean[after])}${spread} (${plural(series.n[after], "run")})`;
 }
 
+/** " (n = 2)": of how many runs a number is, where what stands beside it says more. */
+const ofFewer = (n, runs) => (n > 0 && n < runs ? ` (n = ${n})` : "");
+
 /** "0–4, 7": numbers in few words. */
 function spans(numbers) {
   const parts = [];
@@ -101,7 +104,7 @@ function spans(numbers) {
   return parts.map(([first, last]) => (first === last ? `${first}` : last === first + 1 ? `${first}, ${last}` : `${first}–${last}`)).join(", ") || "–";
 }
 
-/** What a ratio is of: cases and images; undefined where that is the same for all, null where nobody knows. */
+/** What a ratio is of: cases, images and runs that tell them; undefined where that is the same for all, null where nobody knows. */
 const casesOf = (method, metric, after) => METHODS[method].cases[metric]?.[after];
 
 /** Whether a ratio is of so few cases, or nobody knows of how many, that it cannot be the best. */

@@ -13,7 +13,7 @@ function drawResults() {
   const rows = chosen.map((method) => el("tr", {},
     methodHead(method), el("td", { class: "runs" }, runsAfter(method), el("small", {}, ofWhat(method))),
     ...DATA.headline.map((metric) => scoreCell(method, metric, state.after, {
-      best: best[metric].has(method), chosen: metric === state.metric,
+      runs: countAfter(method), best: best[metric].has(method), chosen: metric === state.metric,
     }))));
   refill(byId("results"), el("thead", {}, head), el("tbody", {}, ...rows));
   byId("rule").textContent = DATA.rules[Object.values(best).some((methods) => methods.size) ? 0 : 1];
@@ -31,8 +31,10 @@ function ofWhat(method) {
   return [[orders, "order"], [seeds, "seed"]].filter(([numbers]) => numbers.length).map(([numbers, word]) => plural(numbers.length, word)).join(", ");
 }
 
+const countAfter = (method) => series(method, "pw_jaccard").n[state.after];
+
 function runsAfter(method) {
-  const there = series(method, "pw_jaccard").n[state.after];
+  const there = countAfter(method);
   const all = METHODS[method].runs;
   return there === all ? String(all) : `${there} of ${all}`;
 }
@@ -57,15 +59,16 @@ function sortedMethods() {
 /** The methods that the report's tables mark as the best, or as good as that. */
 const marked = (metric, after) => new Set(DATA.marks[metric]?.[after] ?? []);
 
-/** Mean and interval; a ratio says of how many cases it is, and is pale where they are few. */
-function scoreCell(method, metric, after, { best = false, chosen = false }) {
+/** Mean and interval, marked where it is of fewer runs; a ratio says of how many cases it is, and is pale where they are few. */
+function scoreCell(method, metric, after, { runs, best = false, chosen = false }) {
   const course = series(method, metric), of = casesOf(method, metric, after);
   const few = of && isOfFew(method, metric, after);
   const classes = [best && "best", chosen && "chosen", few && "few"].filter(Boolean).join(" ");
   const spread = isNumber(course.half[after]) ? el("small", {}, `± ${number(course.half[after])}`) : null;
-  const count = of && isNumber(course.mean[after]) ? el("small", {}, `of ${of[0].toLocaleString("en")}`) : null;
+  const fewer = isNumber(course.mean[after]) ? ofFewer(course.n[after], runs) : "";
+  const count = of && isNumber(course.mean[after]) ? el("small", {}, `of ${of[0].toLocaleString("en")}${ofFewer(of[2], runs)}`) : null;
   return el("td", { class: classes || null, title: few ? "A ratio of few cases: less than one for twenty images." : null },
-    number(course.mean[after]), " ", spread, " ", count);
+    number(course.mean[after]), " ", spread, fewer ? el("small", {}, fewer) : null, " ", count);
 }
 
 function drawByTask() {
@@ -75,7 +78,7 @@ function drawByTask() {
   const rows = Array.from({ length: TASKS }, (_, task) => {
     const best = marked(state.metric, task);
     return el("tr", { class: task === state.after ? "chosen" : null }, el("th", { scope: "row" }, String(task)),
-      ...chosen.map((method) => scoreCell(method, state.metric, task, { best: best.has(method) })));
+      ...chosen.map((method) => scoreCell(method, state.metric, task, { runs: METHODS[method].runs, best: best.has(method) })));
   });
   byId("by-task").replaceChildren(el("caption", { class: "unseen" }, metricTitle()), el("thead", {}, head), el("tbody", {}, ...rows));
 }
