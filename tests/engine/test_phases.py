@@ -304,6 +304,15 @@ def test_a_part_of_memory_is_held_out_and_as_many_images_of_new_classes(
     assert images[""] == task_and_memory - images["correct"]
 
 
+@pytest.mark.parametrize("method", ["PartHeldOut", "Refit"])
+def test_a_memory_of_one_image_a_class_holds_nothing_out(method: str) -> None:
+    trainer, notes = trainer_for(tiny(f"test_phases:{method}", tasks=2, memory_per_class=1))
+    with pytest.raises(PolarbearError, match=r"'correct'.*Memory has one image of each class"):
+        finish(trainer)
+    images = {r.phase: r.images for r in notes.epochs if r.task == 1}
+    assert images[""] == len(trainer.stream[1].train) + len(trainer.stream[0].seen)
+
+
 class HoldsOutOneAndAHalf(Refit):
     """Refit with a number of images that is neither whole nor a part."""
 

@@ -73,6 +73,22 @@ def test_images_of_a_placed_class_have_its_labels_and_no_others() -> None:
     assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-5)
 
 
+def test_an_image_of_a_placed_class_keeps_its_other_labels() -> None:
+    parents = [-1, -1, -1, -1, 2, -1, 0]
+    learner = hcv_with(parents)
+    batch = batch_for(learner, n=4, replayed=0)
+    given = [{4, 5}, {4, 6}, {5}, {5, 6}]
+    batch.targets[:] = torch.tensor([[float(c in labels) for c in range(7)] for labels in given])
+    said = torch.sigmoid(learner.teacher(batch.images)).tolist()
+    targets = batch.targets.clone()
+    for i, labels in enumerate(given):
+        above = {parents[label] for label in labels} - {-1}
+        for old in range(4):
+            targets[i, old] = float(old in above) if above else said[i][old]
+    expected = slow_bce(scores_of(learner, batch.images), targets)
+    assert learner.loss(batch).item() == pytest.approx(expected, rel=1e-5)
+
+
 def test_stored_images_learn_old_classes_from_the_teacher() -> None:
     learner = hcv_with([-1, 0, -1, -1, -1, -1, -1])  # what memory shows has a parent
     batch = batch_for(learner, replayed=8)

@@ -27,6 +27,7 @@ from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.engine.trainer import Trainer
 from polarbear.launch.check.learner import check_learner
 from polarbear.launch.runner import run
+from polarbear.methods.by_task import task_spans
 from polarbear.methods.registry import resolve
 from polarbear.methods.softmax import cross_entropy, log_odds
 from tiny_learner import (
@@ -437,6 +438,30 @@ def test_bic_trains_its_two_numbers_in_the_second_phase_alone(tmp_path: Path) ->
     assert seen[1, 1][-1] != [1.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("memory", "first"), [({"memory_per_class": 1}, 1), ({"memory_total": 10}, 2)]
+)
+def test_bic_corrects_nothing_where_memory_can_hold_nothing_out(
+    caplog: pytest.LogCaptureFixture, memory: dict[str, int], first: int
+) -> None:
+    trainer, notes = trainer_for(
+        tiny("bic", tasks=4, epochs=1, options=OPTIONS["bic"], **memory), shapes_stream()
+    )
+    corrections, stored = {}, {}
+    for progress in trainer.steps():
+        if progress.begun:
+            corrections[progress.task] = trainer.learner.method.correction.tolist()
+            stored[progress.task] = len(trainer.learner.memory)
+    images = {(r.task, r.phase): r.images for r in notes.epochs}
+    for task in range(1, 4):
+        everything = len(trainer.stream[task].train) + stored[task]
+        assert (corrections[task] == [1.0, 0.0]) == (task >= first)
+        assert ((task, "bias") not in images) == (task >= first)
+        assert (images[task, ""] == everything) == (task >= first)
+    (line,) = [r.getMessage() for r in caplog.records if "correction" in r.getMessage()]
+    assert line.startswith(f"task {first} and those after it have no correction")
+
+
 # --- LwF --------------------------------------------------------------------------------------
 
 
@@ -543,6 +568,15 @@ def test_ss_il_knows_the_tasks_of_a_whole_run() -> None:
     borders = [0, sizes[0], sizes[0] + sizes[1], sum(sizes)]
     assert trainer.learner.method.borders.tolist() == borders
     assert trainer.learner.method.reference_batch_size == 8
+
+
+def test_the_columns_of_each_task_are_known_anew_in_a_resumed_run() -> None:
+    learner, due = at_task(resolve("er"), sizes=(4,)), [slice(0, 4), slice(4, 7), slice(7, 9)]
+    tasks = [context_for(task, *place) for task, place in enumerate([(0, 4), (4, 7), (7, 9)])]
+    for task in (0, 1, 1, 2, 2):  # a resumed run begins its task again
+        assert task_spans(learner, "borders", tasks[task]) == due[: task + 1]
+    learner.register_buffer("borders", torch.tensor([0, 4, 7]))  # as GEM kept them earlier
+    assert task_spans(learner, "borders", tasks[2]) == due
 
 
 # --- iCaRL with nearest means -----------------------------------------------------------------

@@ -1,7 +1,6 @@
 """GEM: a step that raises the loss of no earlier task, as far as memory tells."""
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -9,6 +8,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.methods.agem import AGEM
+from polarbear.methods.by_task import task_spans
 from polarbear.methods.vectors import add_gradients, flat
 
 STEADY = 1e-9  # added to the diagonal, as a part of its mean: tasks may have the same gradient
@@ -32,13 +32,10 @@ class GEM(AGEM):
         """γ: the least of each v where a step is changed, so that old losses rather fall."""
 
     options: Options
-    starts: Tensor
 
     def begin_task(self, context: TaskContext) -> None:
         """Note which columns came with which task."""
-        starts = getattr(self, "starts", torch.empty(0, dtype=torch.long))[: context.task]
-        self.register_buffer("starts", torch.cat([starts, starts.new_tensor([context.old])]))
-        self.earlier = [slice(*ends) for ends in pairwise(self.starts.tolist())]
+        *self.earlier, _ = task_spans(self, "starts", context)
 
     def backward(self, batch: Batch, reference: Batch | None) -> Tensor:
         """Add the projected gradient to the parameters' and give the task's loss."""

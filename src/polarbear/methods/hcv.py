@@ -19,7 +19,7 @@ class HCV(ICarlCNN):
     *Finding.* A new class lies below the old class that the previous network says yes to most
     often on its images, if that is on more than ``threshold`` of them.
 
-    *Learning.* An image of a class whose parent was found has that class and its ancestors as
+    *Learning.* An image of a class whose parent was found has its labels and their ancestors as
     targets, and no other; the teacher's word counts on all other images, as in iCaRL-CNN.
 
     *Predicting.* Each class with its ancestors is a consistent answer; of these, the one that
@@ -56,10 +56,10 @@ class HCV(ICarlCNN):
 
     def loss(self, batch: Batch) -> Tensor:
         """Return BCE with the found labels where a parent was found, else as iCaRL-CNN."""
-        placed = batch.targets * (self.parents >= 0)
-        placed[:, : self.context.old] = 0  # memory's labels are the teacher's, as in iCaRL-CNN
-        known = placed.amax(dim=1, keepdim=True) > 0
-        certain = (placed @ self.upwards).clamp(max=1).to(batch.targets)
+        given = batch.targets.clone()
+        given[:, : self.context.old] = 0  # memory's labels are the teacher's, as in iCaRL-CNN
+        known = (given * (self.parents >= 0)).amax(dim=1, keepdim=True) > 0
+        certain = (given @ self.upwards).clamp(max=1).to(batch.targets)
         targets = torch.where(known, certain, distilled_targets(self.teacher, batch))
         return bce(self.model(batch.images), targets)
 

@@ -15,6 +15,11 @@ from polarbear.engine.task.selection import RESERVOIR
 from polarbear.engine.task.stored import tables
 from polarbear.engine.task.training_set import TaskImages, TrainingSet, training_view
 
+ONE_EACH = (
+    ". Memory has one image of each class and can spare none: give memory_per_class or "
+    "memory_total a higher value"
+)
+
 
 def main_images(learner: Learner, stream: Stream, task: int) -> TaskImages:
     """Return what a task's main phase trains on: all but what is held out, or a balanced set."""
@@ -54,10 +59,11 @@ def phase_set(learner: Learner, stream: Stream, task: int, phase: Phase) -> Trai
         chosen["balanced"] = chosen["memory"]
     training_set = chosen[phase.on]()
     if not len(training_set):
+        has_one_each = phase.on == "held_out" and method.held_out and len(learner.memory)
         raise PolarbearError(
             f"the phase {phase.name!r} of {type(method).__name__} has no images: there are none "
             f"{phase.on!r} in task {task} with replay = {method.replay!r} and held_out = "
-            f"{method.held_out}"
+            f"{method.held_out}{ONE_EACH if has_one_each else ''}"
         )
     return training_set
 
@@ -74,17 +80,24 @@ def _balanced(learner: Learner, task: Task) -> TrainingSet:
 
 
 def _held_out_per_class(held_out: float, memory: ReplayMemory) -> int:
-    """Return how many images of each class are held out: a number, or a part of memory's."""
+    """Return how many images of each class are held out: a number, or a part of memory's.
+
+    None where memory has one of each class and can spare none: images of new classes alone would
+    teach a phase that all others are rare.
+    """
     if not len(memory) or not held_out:
         return 0
-    of_memory = int(held_out * np.bincount(memory.classes).max())
-    return int(held_out) if held_out >= 1 else max(1, of_memory)
+    most = int(np.bincount(memory.classes).max())
+    if most < 2:
+        return 0
+    return int(held_out) if held_out >= 1 else max(1, int(held_out * most))
 
 
 def _held_out(learner: Learner, images: TaskImages, task: int) -> Ints:
     """Return the positions of what a task's training set lacks in its main phase.
 
-    Of each class as many of the task's images as of memory's: in the first task, none.
+    Of each class as many of the task's images as of memory's: in the first task, none. Never more
+    than half of what a class has.
     """
     memory, found = learner.memory, images.training_set
     count = _held_out_per_class(learner.method.held_out, memory)
