@@ -5,16 +5,18 @@
 Other changes are settings: ``bench/run.py er:0 --settings '{"precision": "fp32"}'``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from polarbear.engine.contract.batch import Batch, TaskContext
 from polarbear.engine.contract.method import Method
+from polarbear.engine.contract.phase import Phase
 from polarbear.engine.nets.heads import LinearHead
 from polarbear.engine.nets.model import Model
 from polarbear.methods.agem import AGEM
+from polarbear.methods.bic import BiC
 from polarbear.methods.births import looked_at
 from polarbear.methods.er import ER
 from polarbear.methods.er_infinite import ERInfinite
@@ -23,6 +25,7 @@ from polarbear.methods.incremental_joint import IncrementalJoint
 from polarbear.methods.kin import Kin
 from polarbear.methods.kin_options import KinOptions
 from polarbear.methods.lucir import LUCIR
+from polarbear.methods.softmax import cross_entropy, distilled_cross_entropy, log_odds
 from polarbear.named.registry import find
 
 AUTHORS_SEED = 100
@@ -113,6 +116,63 @@ class LUCIRSigma(LUCIR):
         self.log("sigma", sigma)
         self.log("sigma_below_0", (sigma < 0).float())
         return super().loss(batch)
+
+
+class BiCUncorrected(BiC):
+    """BiC whose correction is learnt, and teaches the next network, but is left out at the test."""
+
+    summary = "BiC without its correction at the test"
+
+    def scores(self, images: Tensor) -> Tensor:
+        """Return the log-odds of the network's own logits: (n, seen)."""
+        return log_odds(self.model(images))
+
+
+class BiCSoftmaxTwice(BiC):
+    """BiC that learns α and β as PyCIL does: 170 epochs at 0.1 and less, the softmax taken twice.
+
+    Batch norm is in training mode meanwhile.
+    """
+
+    summary = "BiC with PyCIL's way to α and β"
+
+    def phases(self) -> list[Phase]:
+        """Return BiC's phase with PyCIL's rate, epochs and mode."""
+        pycils = {"epochs": 170, "learning_rate": 0.1, "schedule": "steps", "evaluation": False}
+        return [replace(phase, **pycils) for phase in super().phases()]
+
+    def bias_loss(self, batch: Batch) -> Tensor:
+        """Return a cross-entropy that takes probabilities for logits."""
+        return cross_entropy(self.corrected_logits(batch.images).softmax(1), batch.targets)
+
+
+class BiCPyCIL(BiCSoftmaxTwice):
+    """Besides, each task's two numbers stay, and correct its classes' logits in later tasks too."""
+
+    summary = "BiC as PyCIL has it"
+
+    earlier: Tensor  # α and β of every old class: (2, old)
+
+    def begin_task(self, context: TaskContext) -> None:
+        """Keep the newest numbers beside those from before."""
+        earlier = self.earlier if context.task else self.correction.detach().new_empty(2, 0)
+        newest = self.correction.detach()[:, None].expand(2, context.old - earlier.shape[1])
+        super().begin_task(context)
+        self.register_buffer("earlier", torch.cat([earlier, newest], dim=1))
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return BiC's loss of logits that are corrected in both networks."""
+        before = self.asked_before(batch.images)
+        if before is not None:
+            before = self.earlier[0] * before + self.earlier[1]
+        logits = self.corrected_logits(batch.images)
+        return distilled_cross_entropy(logits, batch.targets, before, self.options.temperature)
+
+    def corrected_logits(self, images: Tensor) -> Tensor:
+        """Return logits, those of every later task's classes corrected: (n, seen)."""
+        new = self.correction[:, None].expand(2, self.context.seen - self.context.old)
+        alpha, beta = torch.cat([self.earlier, new], dim=1)
+        return alpha * self.model(images) + beta
 
 
 class KinTrueParents(Kin):

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from doc_pages import PAGES, bench_script
+from doc_pages import PAGES, ROOT, bench_script
 from polarbear.base.errors import DataError
 from polarbear.methods.catalogue import METHODS
 
@@ -116,6 +116,26 @@ def test_the_class_incremental_claim_is_that_of_the_files(classes: ModuleType) -
     assert (
         "{}, {}, {} and {} are published".format(*(classes.LAST[name] for name in names)) in claim
     )
+
+
+def test_what_is_said_of_bic_on_a_small_network_is_in_the_files(classes: ModuleType) -> None:
+    page = PAGES["docs/explanation/class-incremental.md"]
+    kept = ROOT / "bench/results/bic"
+
+    def last_and_mean(path: str) -> list[str]:
+        found = json.loads((kept / path / "order-0.json").read_text(encoding="utf-8"))["r"]
+        return [f"{100 * one:.1f}" for one in (found[-1], sum(found) / len(found))]
+
+    table = page[page.index("| `cil-cifar-b0-5` |") :].splitlines()[2:7]
+    in_fives = ("100/{}/bic", "101/{}/bic", "100/{}/ablations.BiCSoftmaxTwice")
+    in_fives += ("100/{}/ablations.BiCPyCIL", "101/{}/ablations.BiCPyCIL")
+    for line, path in zip(table, in_fives, strict=True):
+        last, over = last_and_mean(f"seed-{path.format('cil-cifar-b0-5')}")
+        assert line.endswith(f"| {path[:3]} | {last} | {over} |")
+    whole = last_and_mean("seed-100/cil-cifar/bic")
+    without = last_and_mean("seed-100/cil-cifar/ablations.BiCUncorrected")
+    assert f"ours has {whole[1]} % over the tasks of `cil-cifar`, {without[1]} with" in page
+    assert f"and ends at {whole[0]} and {without[0]} " in page
 
 
 def test_class_incremental_accuracies_stand_beside_published_ones(
