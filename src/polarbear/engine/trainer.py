@@ -26,7 +26,7 @@ from polarbear.engine.task.context import context_of
 from polarbear.engine.task.epoch_plan import EpochPlan
 from polarbear.engine.task.learner import Learner
 from polarbear.engine.task.optimiser import build_optimiser
-from polarbear.engine.task.phase_images import main_images, phase_set, task_rows
+from polarbear.engine.task.phase_images import later_phases, main_images, phase_set, task_rows
 from polarbear.engine.task.plateau import Plateau
 from polarbear.engine.task.schedule import TaskRates
 from polarbear.engine.task.training_set import TaskImages, TrainingSet
@@ -134,7 +134,7 @@ class Trainer:
         settings, method, task = self.settings, self.learner.method, self.progress.task
         epochs = settings.epochs_of(task) if method.trains_in(task) else 0
         main = Phase("", epochs, settings.learning_rate, on="all", schedule=settings.schedule)
-        self.phases = (main, *method.phases())
+        self.phases = (main, *later_phases(self.learner, task))
 
     def prepare_phase(self, training_set: TrainingSet | None = None) -> None:
         """Gather a later phase's images, unless they are given, and start a fresh optimiser."""

@@ -1,6 +1,5 @@
 """BiC: after a task, a logit z of its classes becomes α z + β, learnt on images held out for it."""
 
-import logging
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -18,8 +17,6 @@ from polarbear.methods.softmax import (
     log_odds,
 )
 
-log = logging.getLogger("polarbear")
-
 UNCHANGED = (1.0, 0.0)  # α and β
 
 
@@ -28,8 +25,7 @@ class BiC(SoftmaxMethod):
 
     The loss is that of WA, with the previous network's logits as they were corrected. A tenth of
     each stored class and as many images of each new one are held out; on them, with the network
-    frozen, cross-entropy teaches α and β. A task whose memory has one image of each class, which
-    none can be held out of, has no correction.
+    frozen, cross-entropy teaches α and β.
     """
 
     summary = "distils, then corrects the newest classes' logits on images held out"
@@ -52,7 +48,6 @@ class BiC(SoftmaxMethod):
     options: Options
     before: Tensor
     older = 0  # classes that were old to the teacher already
-    told = False
 
     def __init__(self, model: Model, options: Any = None) -> None:
         """Correct nothing yet."""
@@ -71,11 +66,8 @@ class BiC(SoftmaxMethod):
         return [{"params": self.model.parameters()}]
 
     def phases(self) -> list[Phase]:
-        """Return the phase in which α and β are learnt, if the task has one."""
+        """Return the phase in which α and β are learnt; the first task has none."""
         if self.context.task == 0:
-            return []
-        if one_image_per_class(self.context):
-            self.tell_of_no_correction()
             return []
         options = self.options
         return [
@@ -86,17 +78,6 @@ class BiC(SoftmaxMethod):
                 evaluation=True,
             )
         ]
-
-    def tell_of_no_correction(self) -> None:
-        """Say once why α and β stay 1 and 0: memory never has more of a class later on."""
-        if not self.told:
-            log.warning(
-                "task %d and those after it have no correction: memory has one image of each "
-                "class and can hold none out to learn it on. Give memory_per_class at least 2, or "
-                "memory_total more than the number of classes",
-                self.context.task,
-            )
-        self.told = True
 
     def loss(self, batch: Batch) -> Tensor:
         """Return cross-entropy and distillation from corrected logits."""
@@ -117,14 +98,6 @@ class BiC(SoftmaxMethod):
     def corrected_logits(self, images: Tensor) -> Tensor:
         """Return logits, the newest classes' corrected: (n, seen)."""
         return corrected(self.model(images), self.context.old, self.correction)
-
-
-def one_image_per_class(context: TaskContext) -> bool:
-    """Return whether memory has one image of an old class at most, and none to hold out."""
-    settings = context.settings
-    if settings.memory_total is None:
-        return settings.memory_per_class == 1
-    return settings.memory_total <= context.old  # the share of each is rounded up
 
 
 def corrected(logits: Tensor, old: int, correction: Tensor) -> Tensor:

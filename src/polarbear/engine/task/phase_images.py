@@ -1,5 +1,6 @@
 """What each phase of a task trains on."""
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +16,27 @@ from polarbear.engine.task.selection import RESERVOIR
 from polarbear.engine.task.stored import tables
 from polarbear.engine.task.training_set import TaskImages, TrainingSet, training_view
 
-ONE_EACH = (
-    ". Memory has one image of each class and can spare none: give memory_per_class or "
-    "memory_total a higher value"
-)
+log = logging.getLogger("polarbear")
+
+
+def later_phases(learner: Learner, task: int) -> tuple[Phase, ...]:
+    """Return the phases that a method wants after a task's main one.
+
+    Without those on images held out, where memory can spare none: images of new classes alone
+    would teach such a phase that all others are rare.
+    """
+    method, memory = learner.method, learner.memory
+    wanted = tuple(method.phases())
+    if not method.held_out or not len(memory) or _most_of_a_class(memory) > 1:
+        return wanted
+    for phase in wanted:
+        if phase.on == "held_out":
+            log.warning(
+                "task %d goes without the phase %r: memory has one image of each class and can "
+                "hold none out for it. Give memory_per_class or memory_total a higher value",
+                *(task, phase.name),
+            )
+    return tuple(phase for phase in wanted if phase.on != "held_out")
 
 
 def main_images(learner: Learner, stream: Stream, task: int) -> TaskImages:
@@ -59,11 +77,10 @@ def phase_set(learner: Learner, stream: Stream, task: int, phase: Phase) -> Trai
         chosen["balanced"] = chosen["memory"]
     training_set = chosen[phase.on]()
     if not len(training_set):
-        has_one_each = phase.on == "held_out" and method.held_out and len(learner.memory)
         raise PolarbearError(
             f"the phase {phase.name!r} of {type(method).__name__} has no images: there are none "
             f"{phase.on!r} in task {task} with replay = {method.replay!r} and held_out = "
-            f"{method.held_out}{ONE_EACH if has_one_each else ''}"
+            f"{method.held_out}"
         )
     return training_set
 
@@ -82,15 +99,17 @@ def _balanced(learner: Learner, task: Task) -> TrainingSet:
 def _held_out_per_class(held_out: float, memory: ReplayMemory) -> int:
     """Return how many images of each class are held out: a number, or a part of memory's.
 
-    None where memory has one of each class and can spare none: images of new classes alone would
-    teach a phase that all others are rare.
+    None where memory has one of each class at most.
     """
-    if not len(memory) or not held_out:
-        return 0
-    most = int(np.bincount(memory.classes).max())
+    most = _most_of_a_class(memory) if held_out else 0
     if most < 2:
         return 0
     return int(held_out) if held_out >= 1 else max(1, int(held_out * most))
+
+
+def _most_of_a_class(memory: ReplayMemory) -> int:
+    """Return how many images the class has that memory has most of."""
+    return int(np.bincount(memory.classes, minlength=1).max())
 
 
 def _held_out(learner: Learner, images: TaskImages, task: int) -> Ints:
