@@ -17,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", type=Path)
     out = csv.writer(sys.stdout, lineterminator="\n")
-    out.writerow(["margin", "order", "task", "sigma", "below_0", "score"])
+    out.writerow(["network", "epochs", "margin", "order", "task", "sigma", "below_0", "score"])
     for path in parser.parse_args().runs:
         folder = RunFolder(path)
         settings = folder.manifest()["settings"]
@@ -26,7 +26,9 @@ def main() -> None:
         scores = folder.table().r
         for task, own in last.items():
             line = [f"{own['sigma']:.2f}", f"{own['sigma_below_0']:.2f}", f"{scores[task]:.4f}"]
-            out.writerow(["authors" if moves else "ours", settings["order"], task, *line])
+            whose = "authors" if moves else "ours"
+            trained = [settings["network"], settings["epochs"], whose]
+            out.writerow([*trained, settings["order"], task, *line])
 
 
 if __name__ == "__main__":

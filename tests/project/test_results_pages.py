@@ -146,7 +146,8 @@ def test_what_is_said_of_icarl_cnn_in_words_is_so() -> None:
 def test_what_is_said_of_lucirs_sigma_is_that_of_the_file() -> None:
     page = PAGES["docs/methods/lucir.md"]
     with (ROOT / "bench/results/lucir-sigma.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+        every = list(csv.DictReader(file))
+    rows = [row for row in every if row["network"] == "small"]
     table = page[page.index("| their margin: runs whose") :]
     before = page[: page.index("| their margin: runs whose")].splitlines()
     tasks = [int(cell) for cell in cells(before[-3])[1:]]
@@ -163,6 +164,13 @@ def test_what_is_said_of_lucirs_sigma_is_that_of_the_file() -> None:
     assert (len(ends), sum(score < 0.02 for score in ends)) == (10, 9)
     assert min(float(r["sigma"]) for r in rows if r["margin"] == "ours") > 0
     assert len(values("ours", "score", 21)) == 7
+    whole = [row for row in every if row["network"] == "resnet32"]
+    for margin, words in (("authors", "their margin"), ("ours", "ours")):
+        mine = [row for row in whole if row["margin"] == margin]
+        scores = " | ".join(f"{float(row['score']):.3f}" for row in mine)
+        sigmas = " | ".join(row["sigma"].replace("-", "−") for row in mine)
+        assert f"| {words}: $\\sigma$ that the task ends with | {sigmas} |" in page
+        assert f"| {words}: $R_j$ | {scores} |" in page
 
 
 def test_the_tables_of_kin_are_those_of_the_files() -> None:
