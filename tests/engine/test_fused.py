@@ -98,17 +98,18 @@ def test_a_graph_can_be_gone_back_twice_if_it_is_kept() -> None:
 
 @interpreted
 def test_what_would_give_wrong_gradients_is_refused_as_pytorch_does() -> None:
-    net = network().train()
+    net, batch = network().train(), images(2, 4, 8)
     first = next(net.parameters())
-    features = fused.features(net, images(2, 4, 8), torch.float32)
+    features = fused.features(net, batch, torch.float32)
     (gradient,) = torch.autograd.grad(features.square().sum(), first, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         gradient.sum().backward()
-    loss = fused.features(net, images(2, 4, 8), torch.float32).sum()
-    with torch.no_grad():
-        first.add_(1)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
+    for changed in (first, batch):
+        loss = fused.features(net, batch, torch.float32).sum()
+        with torch.no_grad():
+            changed.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
 
 
 @interpreted

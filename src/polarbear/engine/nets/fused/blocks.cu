@@ -44,12 +44,14 @@ __device__ __forceinline__ u32 packed(float first, float second) {
 
 extern __shared__ uint4 pool[];
 
-// What a first convolution of a block reads: maps as they are, or the end of the block before.
-// A second convolution reads the first one's maps through batch norm and ReLU.
-enum Source { PLAIN, NORMALISED, ENDED };
+// What a convolution reads: maps as they are, or those of the layer below through batch norm and
+// ReLU (a block's second layer). A block's first layer also writes what it has made: the stem's maps
+// through batch norm and ReLU, or the end of the block before. The past that is added there is maps
+// (ENDED) or a shortcut's, which go through a batch norm of their own (JOINED).
+enum Source { PLAIN, NORMALISED, STARTED, ENDED, JOINED };
 
 constexpr int TAPS = 9;
-constexpr int SLOTS = 128;  // of 16 bytes, for a block's sums
+constexpr int SLOTS = 256;  // of 16 bytes, for a block's sums
 
 template <int C>
 struct Shape {
@@ -59,9 +61,9 @@ struct Shape {
   static constexpr int area = padded * padded;  // pixels in shared memory
   static constexpr int chunks = C / 8;          // of eight channels, 16 bytes
   static constexpr int step = side < 16 ? 2 : 1;  // rows that sixteen pixels take
-  static constexpr int tiles = C == 16 ? 8 : 4;   // times sixteen pixels that a warp does
-  static constexpr int columns = C == 32 ? 4 : 2;  // times eight channels that it writes
-  static constexpr int warps = C == 16 ? 8 : 4;    // that share an image
+  static constexpr int tiles = C == 64 ? 2 : 4;   // times sixteen pixels that a warp does
+  static constexpr int columns = 2;              // times eight channels that it writes
+  static constexpr int warps = C == 16 ? 16 : 8;  // that share an image
 };
 
 // Where a chunk of a pixel lies in shared memory: eight neighbours' are in eight different places
@@ -81,9 +83,10 @@ struct Part {
     constexpr int side = Shape<C>::side;
     image = warp / Shape<C>::warps;
     const int rest = warp % Shape<C>::warps;
+    constexpr int apart = C / 16;  // warps that write different channels of the same pixels
     column = side > 16 ? rest % 2 * 16 : 0;
-    row = side > 16 ? rest / 2 * 8 : side == 16 ? rest * 4 : 0;
-    output = side < 16 ? rest * 16 : 0;
+    row = (side > 16 ? rest / 2 : rest / apart) * 4;
+    output = rest % apart * 16;
   }
 
   __device__ __forceinline__ int row_of(int i) const {
@@ -132,22 +135,36 @@ constexpr int filter_size = TAPS * (C + 1) * Shape<C>::chunks;
 // Bring a filter into shared memory, tap by tap. The channels that are written are reordered
 // within sixteen, so that a thread of `multiply` has four neighbours: 4 q + 2 j + e, where it has
 // e of its pair q in matrix j.
-template <int C, bool BACK>
+template <int C, bool BACK, int OUTPUTS = C, int COUNT = TAPS>
 __device__ __forceinline__ void load_filter(uint4* weights, const uint4* from) {
-  constexpr int sixteens = C / 16;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < C * TAPS * sixteens; i += blockDim.x) {
-    const int sixteen = i % sixteens, tap = i / sixteens % TAPS, output = i / sixteens / TAPS;
-    const uint4 a = from[2 * i], b = from[2 * i + 1];
-    if (BACK) {
-      const int row = filter_row<C>(tap, output);
-      weights[place<C>(row, 2 * sixteen)] = uint4{a.x, a.z, b.x, b.z};
-      weights[place<C>(row, 2 * sixteen + 1)] = uint4{a.y, a.w, b.y, b.w};
-    } else {
-      const int o = output % 16;
-      const int row = filter_row<C>(tap, output - o + o / 2 % 2 * 8 + o / 4 * 2 + o % 2);
-      weights[place<C>(row, 2 * sixteen)] = a;
-      weights[place<C>(row, 2 * sixteen + 1)] = b;
+  constexpr int sixteens = C / 16, count = OUTPUTS * COUNT * sixteens;
+  constexpr int at_once = count > 256 ? 4 : 1;  // so that memory is waited for seldom
+  for (int start = threadIdx.x; start < count; start += at_once * blockDim.x) {
+    uint4 values[at_once][2];
+    int which[at_once];
+#pragma unroll
+    for (int j = 0; j < at_once; j++) {
+      // Past the end the last one is brought again, to the same place.
+      const int next = start + j * blockDim.x;
+      which[j] = next < count ? next : count - 1;
+      values[j][0] = from[2 * which[j]];
+      values[j][1] = from[2 * which[j] + 1];
+    }
+#pragma unroll
+    for (int j = 0; j < at_once; j++) {
+      const uint4 a = values[j][0], b = values[j][1];
+      const int sixteen = which[j] % sixteens;
+      const int tap = which[j] / sixteens % COUNT, output = which[j] / sixteens / COUNT;
+      if (BACK) {
+        const int row = filter_row<OUTPUTS>(tap, output);
+        weights[place<C>(row, 2 * sixteen)] = uint4{a.x, a.z, b.x, b.z};
+        weights[place<C>(row, 2 * sixteen + 1)] = uint4{a.y, a.w, b.y, b.w};
+      } else {
+        const int o = output % 16;
+        const int row = filter_row<OUTPUTS>(tap, output - o + o / 2 % 2 * 8 + o / 4 * 2 + o % 2);
+        weights[place<C>(row, 2 * sixteen)] = a;
+        weights[place<C>(row, 2 * sixteen + 1)] = b;
+      }
     }
   }
 }
@@ -162,7 +179,7 @@ __device__ __forceinline__ void convolve(float (&total)[Shape<C>::tiles][Shape<C
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
   for (int k = 0; k < C / 16; k++) {
-#pragma unroll
+#pragma unroll 1
     for (int x = 0; x < 3; x++) {
       u32 taps[3][pairs][4];
 #pragma unroll
@@ -200,11 +217,21 @@ __device__ __forceinline__ void convolve(float (&total)[Shape<C>::tiles][Shape<C
   }
 }
 
+// How images lie in shared memory: with a border of zeros; so too, but in each row the even columns
+// before the odd ones, so that every second one has the next beside it; or as in memory.
+enum Layout { BORDERED, PARTED, BARE };
+
+// Where a column is, counted from the border, in a row that is PARTED.
+template <int C>
+__device__ __forceinline__ constexpr int parted(int column) {
+  return column % 2 * (Shape<C>::padded / 2) + column / 2;
+}
+
 // The chunks of a block's images, of which `whole` are there: thread by thread, its j-th.
-template <int C, int IMAGES>
+template <int C, int IMAGES, int THREADS = 32 * Shape<C>::warps * IMAGES, int LAYOUT = BORDERED>
 struct Chunks {
   using S = Shape<C>;
-  static constexpr int threads = 32 * S::warps * IMAGES;
+  static constexpr int threads = THREADS;
   static constexpr int count = IMAGES * S::pixels * S::chunks / threads;
   static constexpr int per_image = S::pixels * S::chunks;
 
@@ -212,10 +239,13 @@ struct Chunks {
 
   __device__ __forceinline__ static bool there(int j, int whole) { return at(j) / per_image < whole; }
 
-  __device__ __forceinline__ static int inside(int j) {
-    const int pixel = at(j) / S::chunks, image = pixel / S::pixels;
-    const int row = pixel % S::pixels / S::side, column = pixel % S::side;
-    return place<C>((image * S::padded + row + 1) * S::padded + column + 1, at(j) % S::chunks);
+  // `image` is the number of the first image among all in shared memory.
+  __device__ __forceinline__ static int inside(int j, int image = 0) {
+    const int pixel = at(j) / S::chunks, chunk = at(j) % S::chunks;
+    if (LAYOUT == BARE) return place<C>(image * S::pixels + pixel, chunk);
+    const int row = (image + pixel / S::pixels) * S::padded + pixel % S::pixels / S::side + 1;
+    const int column = pixel % S::side + 1;
+    return place<C>(row * S::padded + (LAYOUT == PARTED ? parted<C>(column) : column), chunk);
   }
 
   // All at once, so that memory is waited for once.
@@ -225,11 +255,15 @@ struct Chunks {
       into[j] = there(j, whole) ? from[at(j)] : uint4{0, 0, 0, 0};
   }
 
+  // Chunks that are not there are made too: were that left out, the compiler would move what was
+  // fetched behind the question, and wait for one chunk after the other.
   template <class Make>
-  __device__ __forceinline__ static void fill(uint4* tile, int whole, Make make) {
+  __device__ __forceinline__ static void fill(uint4* tile, int whole, Make make, int image = 0) {
 #pragma unroll
-    for (int j = 0; j < count; j++)
-      tile[inside(j)] = there(j, whole) ? make(j) : uint4{0, 0, 0, 0};
+    for (int j = 0; j < count; j++) {
+      const uint4 made = make(j);
+      tile[inside(j, image)] = there(j, whole) ? made : uint4{0, 0, 0, 0};
+    }
   }
 };
 
@@ -269,17 +303,16 @@ __device__ __forceinline__ void unpack(float (&into)[4], uint2 fours) {
 }
 
 // Sums over a block: each warp writes those of the channels it has, then all are added up.
-template <int C, int WARPS>
+template <int C, int WARPS, int COLUMNS = Shape<C>::columns>
 struct Gathered {
-  using S = Shape<C>;
-  static constexpr int width = 8 * S::columns;
+  static constexpr int width = 8 * COLUMNS;
   static constexpr int apart = C / width;  // every so many warps one has the same channels
   float* slots;
 
-  __device__ __forceinline__ void write(const float (&sums)[S::columns / 2][4], int which) const {
+  __device__ __forceinline__ void write(const float (&sums)[COLUMNS / 2][4], int which) const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
-    for (int n = 0; n < S::columns / 2; n++) {
+    for (int n = 0; n < COLUMNS / 2; n++) {
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         float sum = sums[n][e];
@@ -324,11 +357,36 @@ __device__ __forceinline__ uint4 normed(uint4 value, const float (&factor)[8],
                normed(value.w, factor + 6, offset + 6, added.w)};
 }
 
+// The same, where the others go through a batch norm of their own: `offset` is that of both.
+__device__ __forceinline__ u32 joined(u32 pair, const float* factor, const float* offset, u32 added,
+                                      const float* added_factor) {
+  const float first = low(pair) * factor[0] + low(added) * added_factor[0] + offset[0];
+  const float second = high(pair) * factor[1] + high(added) * added_factor[1] + offset[1];
+  return packed(fmaxf(first, 0.0f), fmaxf(second, 0.0f));
+}
+
+// Sixteen factors and eight offsets would take too many registers: they stay in shared memory.
+__device__ __forceinline__ uint4 joined(uint4 value, const float* factor, const float* offset,
+                                        uint4 added, const float* added_factor) {
+  return uint4{joined(value.x, factor, offset, added.x, added_factor),
+               joined(value.y, factor + 2, offset + 2, added.y, added_factor + 2),
+               joined(value.z, factor + 4, offset + 4, added.z, added_factor + 4),
+               joined(value.w, factor + 6, offset + 6, added.w, added_factor + 6)};
+}
+
 // Two numbers of a gradient back through batch norm, whose input was `raw`.
 __device__ __forceinline__ u32 through_norm(u32 gradient, u32 raw, const float* factor,
                                             const float* offset, const float* slope) {
   return packed(low(gradient) * factor[0] + offset[0] + low(raw) * slope[0],
                 high(gradient) * factor[1] + offset[1] + high(raw) * slope[1]);
+}
+
+__device__ __forceinline__ uint4 through_norm(uint4 gradient, uint4 raw, const float (&factor)[8],
+                                              const float (&offset)[8], const float (&slope)[8]) {
+  return uint4{through_norm(gradient.x, raw.x, factor, offset, slope),
+               through_norm(gradient.y, raw.y, factor + 2, offset + 2, slope + 2),
+               through_norm(gradient.z, raw.z, factor + 4, offset + 4, slope + 4),
+               through_norm(gradient.w, raw.w, factor + 6, offset + 6, slope + 6)};
 }
 
 struct Statistics {
@@ -354,6 +412,28 @@ __device__ __forceinline__ void load_norm(float* factor, float* offset, const fl
   }
 }
 
+// The way back through batch norm as a factor, an offset, and a slope by what it read, per channel.
+// The first block of threads writes the gradients of its scale and shift.
+template <int C>
+__device__ __forceinline__ void load_norm_back(float* factor, float* offset, float* slope,
+                                               const float* sums, const float* gradient_sums,
+                                               const float* scale, float count, float epsilon,
+                                               float* scale_gradient, float* shift_gradient) {
+  for (int c = threadIdx.x; c < C; c += blockDim.x) {
+    const Statistics found = Statistics::of<C>(sums, c, count);
+    const float inverse = rsqrtf(found.variance + epsilon);
+    const float summed = gradient_sums[c];
+    const float product = (gradient_sums[C + c] - found.mean * summed) * inverse;
+    factor[c] = scale[c] * inverse;
+    slope[c] = -factor[c] * inverse * product / count;
+    offset[c] = -factor[c] * summed / count - slope[c] * found.mean;
+    if (blockIdx.x == 0) {
+      scale_gradient[c] = product;
+      shift_gradient[c] = summed;
+    }
+  }
+}
+
 template <int C>
 __device__ __forceinline__ void move_statistics(float* running_mean, float* running_variance,
                                                 const float* sums, float count, float momentum) {
@@ -365,54 +445,13 @@ __device__ __forceinline__ void move_statistics(float* running_mean, float* runn
   }
 }
 
-// Convolve into `raw` and sum raw and raw². What is read goes through the batch norm of the layer
-// below (NORMALISED), whose running statistics are moved; ENDED also adds `past` and writes the
-// sum after ReLU, the block's maps, to `ended`.
-template <int C, int SOURCE, int IMAGES>
-__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 16 / (Shape<C>::warps * IMAGES))
-forward(const uint4* __restrict__ source, const uint4* __restrict__ past, uint4* __restrict__ ended,
-        const float* __restrict__ source_sums, const float* __restrict__ scale,
-        const float* __restrict__ shift, float* __restrict__ running_mean,
-        float* __restrict__ running_variance, const uint4* __restrict__ filter,
-        uint2* __restrict__ raw, float* __restrict__ sums, int images, double momentum,
-        double epsilon) {
+// Write what was convolved, where an image is there, and sum it and its squares.
+template <int C, int WARPS>
+__device__ __forceinline__ void write_raw(
+    uint2* raw, const Gathered<C, WARPS>& gathered,
+    const float (&total)[Shape<C>::tiles][Shape<C>::columns][4], const Part<C>& part, int first,
+    int whole) {
   using S = Shape<C>;
-  using Images = Chunks<C, IMAGES>;
-  float* factor = reinterpret_cast<float*>(pool);
-  float* offset = factor + C;
-  const Gathered<C, S::warps * IMAGES> gathered = {offset + C};
-  uint4* weights = pool + C / 2 + SLOTS;
-  uint4* tile = weights + filter_size<C>;
-  const int first = blockIdx.x * IMAGES;
-  const int whole = images - first < IMAGES ? images - first : IMAGES;
-  const float count = static_cast<float>(images) * S::pixels;
-
-  if (SOURCE != PLAIN)
-    load_norm<C>(factor, offset, source_sums, scale, shift, count, static_cast<float>(epsilon));
-  load_filter<C, false>(weights, filter);
-  clear_border<C>(tile, IMAGES);
-  uint4 values[Images::count], others[Images::count];
-  Images::fetch(values, source + first * Images::per_image, whole);
-  if (SOURCE == ENDED) Images::fetch(others, past + first * Images::per_image, whole);
-  __syncthreads();
-  float factors[8], offsets[8];
-  if (SOURCE != PLAIN) {
-    const int chunk = threadIdx.x % S::chunks;
-    load_eight(factors, factor + 8 * chunk);
-    load_eight(offsets, offset + 8 * chunk);
-  }
-  Images::fill(tile, whole, [&](int j) {
-    if (SOURCE == PLAIN) return values[j];
-    if (SOURCE == NORMALISED) return normed(values[j], factors, offsets, uint4{0, 0, 0, 0});
-    const uint4 sum = normed(values[j], factors, offsets, others[j]);
-    ended[first * Images::per_image + Images::at(j)] = sum;
-    return sum;
-  });
-  __syncthreads();
-
-  const Part<C> part(threadIdx.x / 32);
-  float total[S::tiles][S::columns][4] = {};
-  convolve<C, false>(total, tile, weights, part.inside(threadIdx.x % 16), part.output);
   float sum[S::columns / 2][4] = {}, squares[S::columns / 2][4] = {};
   visit_fours<C>(total, part, first, [&](int n, int at, int, int, const float (&values)[4]) {
     const uint2 out = {packed(values[0], values[1]), packed(values[2], values[3])};
@@ -427,16 +466,82 @@ forward(const uint4* __restrict__ source, const uint4* __restrict__ past, uint4*
   });
   gathered.write(sum, 0);
   gathered.write(squares, 1);
+}
+
+// Convolve into `raw` and sum raw and raw². What is read, if not PLAIN, goes through the batch norm
+// of the layer below, and its running statistics are moved; so are those of the shortcut where the
+// `past` is its maps (JOINED). What a block's first layer has made is written to `ended`.
+template <int C, int SOURCE, int IMAGES>
+__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 32 / (Shape<C>::warps * IMAGES))
+forward(const uint4* __restrict__ source, const uint4* __restrict__ past, uint4* __restrict__ ended,
+        const float* __restrict__ source_sums, const float* __restrict__ scale,
+        const float* __restrict__ shift, float* __restrict__ running_mean,
+        float* __restrict__ running_variance, const float* __restrict__ past_sums,
+        const float* __restrict__ past_scale, const float* __restrict__ past_shift,
+        float* __restrict__ past_mean, float* __restrict__ past_variance,
+        const uint4* __restrict__ filter, uint2* __restrict__ raw, float* __restrict__ sums,
+        int images, double momentum, double epsilon) {
+  using S = Shape<C>;
+  using Images = Chunks<C, IMAGES>;
+  float* factor = reinterpret_cast<float*>(pool);
+  float* offset = factor + C;
+  // What is read is made before anything is summed, so the room for sums is free.
+  float *past_factor = offset + C, *past_offset = offset + 2 * C;
+  const Gathered<C, S::warps * IMAGES> gathered = {offset + C};
+  uint4* weights = pool + C / 2 + SLOTS;
+  uint4* tile = weights + filter_size<C>;
+  const int first = blockIdx.x * IMAGES;
+  const int whole = images - first < IMAGES ? images - first : IMAGES;
+  const float count = static_cast<float>(images) * S::pixels;
+
+  if (SOURCE != PLAIN)
+    load_norm<C>(factor, offset, source_sums, scale, shift, count, static_cast<float>(epsilon));
+  if (SOURCE == JOINED) {
+    load_norm<C>(past_factor, past_offset, past_sums, past_scale, past_shift, count,
+                 static_cast<float>(epsilon));
+    for (int c = threadIdx.x; c < C; c += blockDim.x) offset[c] += past_offset[c];
+  }
+  load_filter<C, false>(weights, filter);
+  clear_border<C>(tile, IMAGES);
+  uint4 values[Images::count], others[Images::count];
+  Images::fetch(values, source + first * Images::per_image, whole);
+  if (SOURCE >= ENDED) Images::fetch(others, past + first * Images::per_image, whole);
+  __syncthreads();
+  float factors[8], offsets[8];
+  const int chunk = threadIdx.x % S::chunks;
+  if (SOURCE != PLAIN) {
+    load_eight(factors, factor + 8 * chunk);
+    load_eight(offsets, offset + 8 * chunk);
+  }
+  Images::fill(tile, whole, [&](int j) {
+    if (SOURCE == PLAIN) return values[j];
+    const uint4 added = SOURCE == ENDED ? others[j] : uint4{0, 0, 0, 0};
+    const uint4 made = SOURCE == JOINED
+                           ? joined(values[j], factor + 8 * chunk, offset + 8 * chunk, others[j],
+                                    past_factor + 8 * chunk)
+                           : normed(values[j], factors, offsets, added);
+    if (SOURCE >= STARTED && Images::there(j, whole))
+      ended[first * Images::per_image + Images::at(j)] = made;
+    return made;
+  });
+  __syncthreads();
+
+  const Part<C> part(threadIdx.x / 32);
+  float total[S::tiles][S::columns][4] = {};
+  convolve<C, false>(total, tile, weights, part.inside(threadIdx.x % 16), part.output);
+  write_raw(raw, gathered, total, part, first, whole);
   __syncthreads();
   gathered.add_to(sums);
   if (SOURCE != PLAIN && blockIdx.x == 0)
     move_statistics<C>(running_mean, running_variance, source_sums, count,
                        static_cast<float>(momentum));
+  if (SOURCE == JOINED && blockIdx.x == 0)
+    move_statistics<C>(past_mean, past_variance, past_sums, count, static_cast<float>(momentum));
 }
 
 // Convolve and norm by the running statistics, plus `added` where ADD, then ReLU where CLIP.
 template <int C, bool ADD, bool CLIP, int IMAGES>
-__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 16 / (Shape<C>::warps * IMAGES))
+__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 32 / (Shape<C>::warps * IMAGES))
 evaluate(const uint4* __restrict__ source, const uint4* __restrict__ filter,
          const float* __restrict__ scale, const float* __restrict__ shift,
          const float* __restrict__ running_mean, const float* __restrict__ running_variance,
@@ -480,50 +585,52 @@ evaluate(const uint4* __restrict__ source, const uint4* __restrict__ filter,
 }
 
 // filter gradient += sum over a warp's rows of (pixels of the gradient)^T (pixels of the source)
-// for sixteen channels of each. Pixels of the source stay, those of the gradient are shifted.
+// for sixteen channels of the gradient and eight of the source. Pixels of the source stay, those of
+// the gradient are shifted; two rows of the source are loaded at once.
 template <int C>
-__device__ __forceinline__ void gradient_of_filter(float (&total)[3][3][2][4], const uint4* flow,
+__device__ __forceinline__ void gradient_of_filter(float (&total)[3][3][4], const uint4* flow,
                                                    const uint4* source, int turned, int start,
                                                    int rows, int output, int input) {
-  constexpr int step = Shape<C>::step, padded = Shape<C>::padded;
-  const int lane = threadIdx.x % 32;
-  const int flow_chunk = output / 8 + lane / 8 % 2, source_chunk = input / 8 + lane / 16;
-  u32 above[4], here[4], below[4];  // rows of the source
-  load_matrices_turned(above, source + place<C>(start - padded, source_chunk));
-  load_matrices_turned(here, source + place<C>(start, source_chunk));
-#pragma unroll 2
-  for (int r = 0; r < rows; r++) {
-    load_matrices_turned(below, source + place<C>(start + (r * step + 1) * padded, source_chunk));
+  constexpr int step = Shape<C>::step, padded = Shape<C>::padded, loaded = 2 / step;
+  const int lane = threadIdx.x % 32, flow_chunk = output / 8 + lane / 8 % 2;
+  const int second = lane / 16 * padded;
+  u32 here[4], next[4];  // of the source: the row above and this one, the two below
+  load_matrices_turned(here, source + place<C>(start - padded + second, input / 8));
+#pragma unroll 1
+  for (int r = 0; r < rows; r += loaded) {
+    // Where a row of pixels is two of the image, the last has only one more below it.
+    const int below = start + (r * step + 1) * padded;
+    const int two = step == 2 && r + 1 == rows ? below : below + second;
+    load_matrices_turned(next, source + place<C>(two, input / 8));
 #pragma unroll
-    for (int x = 0; x < 3; x++) {
-      u32 values[4];
-      const int pixel = turned + r * step * padded + x - 1;
-      load_matrices_turned(values, flow + place<C>(pixel, flow_chunk));
+    for (int k = 0; k < loaded; k++) {
 #pragma unroll
-      for (int n = 0; n < 2; n++) {
-        multiply(total[0][x][n], values, below[2 * n], below[2 * n + 1]);
-        multiply(total[1][x][n], values, here[2 * n], here[2 * n + 1]);
-        multiply(total[2][x][n], values, above[2 * n], above[2 * n + 1]);
+      for (int x = 0; x < 3; x++) {
+        u32 values[4];
+        const int pixel = turned + (r + k) * step * padded + x - 1;
+        load_matrices_turned(values, flow + place<C>(pixel, flow_chunk));
+        if (k == 0) {
+          multiply(total[0][x], values, next[0], next[1]);
+          multiply(total[1][x], values, here[2], here[3]);
+          multiply(total[2][x], values, here[0], here[1]);
+        } else {
+          multiply(total[0][x], values, next[2], next[3]);
+          multiply(total[1][x], values, next[0], next[1]);
+          multiply(total[2][x], values, here[2], here[3]);
+        }
       }
     }
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-      above[e] = step == 1 ? here[e] : below[e];
-      here[e] = below[e];
-    }
-    if (step == 2 && r + 1 < rows)
-      load_matrices_turned(here, source + place<C>(start + (r + 1) * step * padded, source_chunk));
+    for (int e = 0; e < 4; e++) here[e] = next[e];
   }
 }
 
-// What a thread has of a filter's gradient: 16x16 channels of nine taps, shared by a warp.
-constexpr int OWN = 3 * 3 * 2 * 4;
-
-// Add up what SHARES warps have of each of SETS parts of a filter, into the first of them.
-template <int SETS, int SHARES>
-__device__ __forceinline__ void add_shares(float (&total)[3][3][2][4], float* exchange, int set,
-                                           int share) {
-  float* flat = &total[0][0][0][0];
+// Add up what SHARES warps have of each of SETS parts of a filter, into the first of them. A warp
+// has some channels of some taps.
+template <int SETS, int SHARES, class Total>
+__device__ __forceinline__ void add_shares(Total& total, float* exchange, int set, int share) {
+  constexpr int OWN = sizeof(Total) / sizeof(float);
+  float* flat = reinterpret_cast<float*>(&total);
 #pragma unroll
   for (int rest = SHARES / 2; rest > 0; rest /= 2) {
     float* slot = exchange + (share % rest * SETS + set) * OWN * 32 + threadIdx.x % 32;
@@ -540,32 +647,29 @@ __device__ __forceinline__ void add_shares(float (&total)[3][3][2][4], float* ex
   }
 }
 
-// Write 16x16 channels of a filter's gradient, from (output, input) on. Neighbours exchange pairs,
-// so that each has four channels in a row: the even one those of the first eight, the odd one
-// those of the others.
-template <int C>
-__device__ __forceinline__ void write_filter(float* filter_gradient,
-                                             const float (&total)[3][3][2][4], int output,
-                                             int input) {
+// Write 16x8 channels of one tap of a filter's gradient, whose outputs lie `apart`. Neighbours
+// exchange pairs, so that each has four channels in a row: the even one those of the first eight
+// outputs, the odd one those of the others.
+__device__ __forceinline__ void write_tap(float* gradient, int apart, const float (&own)[4]) {
   const int lane = threadIdx.x % 32;
   const bool odd = lane % 2;
-  const int c = input + (odd ? 8 : 0) + lane % 4 / 2 * 4;
+  const float first = __shfl_xor_sync(0xffffffffu, odd ? own[0] : own[2], 1);
+  const float second = __shfl_xor_sync(0xffffffffu, odd ? own[1] : own[3], 1);
+  float* at = gradient + (lane / 4 + (odd ? 8 : 0)) * apart + lane % 4 / 2 * 4;
+  *reinterpret_cast<float4*>(at) = odd ? float4{first, second, own[2], own[3]}
+                                       : float4{own[0], own[1], first, second};
+}
+
+// Write 16x8 channels of a filter's gradient, from (output, input) on.
+template <int C>
+__device__ __forceinline__ void write_filter(float* filter_gradient, const float (&total)[3][3][4],
+                                             int output, int input) {
 #pragma unroll
   for (int y = 0; y < 3; y++) {
 #pragma unroll
-    for (int x = 0; x < 3; x++) {
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        const float* left = total[y][x][0] + 2 * half;
-        const float* right = total[y][x][1] + 2 * half;
-        const float first = __shfl_xor_sync(0xffffffffu, odd ? left[0] : right[0], 1);
-        const float second = __shfl_xor_sync(0xffffffffu, odd ? left[1] : right[1], 1);
-        const int o = output + lane / 4 + 8 * half;
-        float* at = filter_gradient + (o * TAPS + 8 - 3 * y - x) * C + c;
-        *reinterpret_cast<float4*>(at) = odd ? float4{first, second, right[0], right[1]}
-                                             : float4{left[0], left[1], first, second};
-      }
-    }
+    for (int x = 0; x < 3; x++)
+      write_tap(filter_gradient + (output * TAPS + 8 - 3 * y - x) * C + input, TAPS * C,
+                total[y][x]);
   }
 }
 
@@ -576,7 +680,7 @@ __device__ __forceinline__ void write_filter(float* filter_gradient,
 // block of threads has a filter's gradient of its own, to be added up: atomics would take longer
 // than all the rest.
 template <int C, bool FIRST, int IMAGES>
-__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 16 / (Shape<C>::warps * IMAGES))
+__global__ void __launch_bounds__(32 * Shape<C>::warps * IMAGES, 32 / (Shape<C>::warps * IMAGES))
 backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
          const float* __restrict__ sums, const float* __restrict__ gradient_sums,
          const float* __restrict__ scale, const uint4* __restrict__ filter,
@@ -599,19 +703,8 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
   const int whole = images - first < IMAGES ? images - first : IMAGES;
   const float count = static_cast<float>(images) * S::pixels;
 
-  for (int c = threadIdx.x; c < C; c += blockDim.x) {
-    const Statistics found = Statistics::of<C>(sums, c, count);
-    const float inverse = rsqrtf(found.variance + static_cast<float>(epsilon));
-    const float summed = gradient_sums[c];
-    const float product = (gradient_sums[C + c] - found.mean * summed) * inverse;
-    factor[c] = scale[c] * inverse;
-    slope[c] = -factor[c] * inverse * product / count;
-    offset[c] = -factor[c] * summed / count - slope[c] * found.mean;
-    if (blockIdx.x == 0) {
-      scale_gradient[c] = product;
-      shift_gradient[c] = summed;
-    }
-  }
+  load_norm_back<C>(factor, offset, slope, sums, gradient_sums, scale, count,
+                    static_cast<float>(epsilon), scale_gradient, shift_gradient);
   if (!FIRST)
     load_norm<C>(below_factor, below_offset, below_sums, below_scale, below_shift, count,
                  static_cast<float>(epsilon));
@@ -628,12 +721,8 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
     load_eight(factors, factor + 8 * chunk);
     load_eight(offsets, offset + 8 * chunk);
     load_eight(slopes, slope + 8 * chunk);
-    Images::fill(flow, whole, [&](int j) {
-      return uint4{through_norm(g[j].x, z[j].x, factors, offsets, slopes),
-                   through_norm(g[j].y, z[j].y, factors + 2, offsets + 2, slopes + 2),
-                   through_norm(g[j].z, z[j].z, factors + 4, offsets + 4, slopes + 4),
-                   through_norm(g[j].w, z[j].w, factors + 6, offsets + 6, slopes + 6)};
-    });
+    Images::fill(flow, whole,
+                 [&](int j) { return through_norm(g[j], z[j], factors, offsets, slopes); });
   }
   {
     uint4 values[Images::count];
@@ -680,20 +769,26 @@ backward(const uint4* __restrict__ gradient, const uint4* __restrict__ raw,
     gathered.write(products, 1);
   }
 
-  // Sixteen by sixteen channels of the filter are a warp's; the others of its set do the same
+  // Sixteen by eight channels of the filter are a warp's; the others of its set do the same
   // channels for other pixels.
-  constexpr int sets = (C / 16) * (C / 16), warps = S::warps * IMAGES, shares = warps / sets;
+  constexpr int sets = (C / 16) * (C / 8), warps = S::warps * IMAGES, shares = warps / sets;
   const int set = warp % sets, share = warp / sets;
-  const int output = set / (C / 16) * 16, input = set % (C / 16) * 16;
-  float total[3][3][2][4] = {};
+  const int output = set / (C / 8) * 16, input = set % (C / 8) * 8;
+  float total[3][3][4] = {};
   // With 16 channels a share is a part of an image, with more it is whole images.
-  constexpr int rows = C == 16 ? S::tiles : S::side / S::step;
+  constexpr int columns = S::side / 16 > 0 ? S::side / 16 : 1;
+  constexpr int rows = C == 16 ? S::side * columns / shares : S::side / S::step;
   constexpr int images_per_share = C == 16 ? 1 : IMAGES / shares;
   const int flow_pixel = lane / 16 * 8 + lane % 8;
 #pragma unroll 1
   for (int g = 0; g < images_per_share; g++) {
-    Part<C> mine(C == 16 ? share : 0);
-    if (C != 16) mine.image = share * images_per_share + g;
+    Part<C> mine(0);
+    if (C == 16) {
+      mine.column = share % columns * 16;
+      mine.row = share / columns * rows;
+    } else {
+      mine.image = share * images_per_share + g;
+    }
     gradient_of_filter<C>(total, flow, source, mine.inside(flow_pixel), mine.inside(lane % 16),
                           rows, output, input);
   }

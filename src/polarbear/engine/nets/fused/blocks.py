@@ -1,7 +1,8 @@
 """Launches of the kernels of ``blocks.cu``, which have whole images in shared memory.
 
-They do the 3×3 layers that write as many channels as they read, 28 of ResNet-32's 33. PyTorch
-compiles them by NVRTC, which comes with its builds for GPUs.
+They do the 3×3 layers that write as many channels as they read, 28 of ResNet-32's 33. ``stem.cu``
+does the first, ``widen.cu`` the four that begin a wider stage, ``means.cu`` the features at the
+end. PyTorch compiles all by NVRTC, which comes with its builds for GPUs.
 """
 
 import logging
@@ -19,11 +20,14 @@ from polarbear.engine.nets.fused.launch import Gradients, Layer, Passed
 
 log = logging.getLogger("polarbear")
 
-SOURCE = Path(__file__).with_suffix(".cu")
+FOLDER = Path(__file__).parent
+# Compiled as one.
+SOURCES = [FOLDER / name for name in ("blocks.cu", "stem.cu", "widen.cu", "means.cu")]
 # Images that a block of threads has, by channels: the more, the less a filter is loaded. These,
 # SIDE, the warps of an image and the shared memory must be what ``blocks.cu`` has (``Shape``).
 FORWARD = {16: 1, 32: 2, 64: 2}
 BACKWARD = {16: 1, 32: 2, 64: 4}
+WARPS = {16: 16, 32: 8, 64: 8}
 SIDE = 512  # over channels: 32, 16, 8
 
 
@@ -51,7 +55,8 @@ def suit_images(device: torch.device, height: int, width: int) -> bool:
     if (height, width) != (32, 32) or not hasattr(torch.cuda, "_compile_kernel"):
         return False
     properties = torch.cuda.get_device_properties(device)
-    return getattr(properties, "shared_memory_per_block_optin", 0) >= _bytes_back(64)
+    needed = max(shared for _, shared in _kernels())
+    return getattr(properties, "shared_memory_per_block_optin", 0) >= needed
 
 
 def suit(layer: Layer, maps: Tensor) -> bool:
@@ -96,7 +101,7 @@ def _any_cuda_home() -> Iterator[None]:
     from torch.utils import cpp_extension  # imports setuptools, which nothing else here wants
 
     before = cpp_extension.CUDA_HOME
-    cpp_extension.CUDA_HOME = before or str(SOURCE.parent)
+    cpp_extension.CUDA_HOME = before or str(FOLDER)
     try:
         yield
     finally:
@@ -105,6 +110,14 @@ def _any_cuda_home() -> Iterator[None]:
 
 def _kernels() -> Iterator[tuple[str, int]]:
     """Return the kernels that networks use, and the shared memory of each."""
+    from polarbear.engine.nets.fused import means, stem, widen  # which import this module
+
+    yield from stem.kernels()
+    yield from widen.kernels()
+    yield from means.kernels()
+    yield "forward<16, STARTED, 1>", _bytes(16)
+    for channels in (32, 64):
+        yield f"forward<{channels}, JOINED, {FORWARD[channels]}>", _bytes(channels)
     for channels, images in FORWARD.items():
         for kind in ("PLAIN", "NORMALISED", "ENDED"):
             yield f"forward<{channels}, {kind}, {images}>", _bytes(channels)
@@ -124,29 +137,38 @@ def convolve_normalised(below: Passed, passed: Passed) -> None:
     _forward("NORMALISED", passed, below.raw, below, below.raw, below.raw)
 
 
-def convolve_ended(below: Passed, past: Tensor, ended: Tensor, passed: Passed) -> None:
-    """Convolve what the layer below gives, normed, plus ``past``; writes that to ``ended``."""
-    _forward("ENDED", passed, below.raw, below, past, ended)
+def convolve_ended(
+    below: Passed, past: Tensor | Passed | None, ended: Tensor, passed: Passed
+) -> None:
+    """Convolve what the layer below gives, normed, plus ``past``; writes that to ``ended``.
+
+    A shortcut's maps are normed by the batch too; the stem has no past.
+    """
+    kind = "STARTED" if past is None else "JOINED" if isinstance(past, Passed) else "ENDED"
+    _forward(kind, passed, below.raw, below, below.raw if past is None else past, ended)
 
 
 def _forward(
-    kind: str, passed: Passed, source: Tensor, below: Passed, past: Tensor, ended: Tensor
+    kind: str,
+    passed: Passed,
+    source: Tensor,
+    below: Passed,
+    past: Tensor | Passed,
+    ended: Tensor,
 ) -> None:
     images, channels, norm = len(source), source.shape[3], below.layer.norm
     at_once = FORWARD[channels]
-    _launch(
+    shortcut = past if isinstance(past, Passed) else below
+    launch(
         f"forward<{channels}, {kind}, {at_once}>",
-        (images, channels, at_once),
+        (images, at_once, WARPS[channels]),
         _bytes(channels),
         [
             source,
-            past,
+            past.raw if isinstance(past, Passed) else past,
             ended,
-            below.sums,
-            norm.weight,
-            norm.bias,
-            norm.running_mean,
-            norm.running_var,
+            *_norm_of(below),
+            *_norm_of(shortcut),
             passed.weights,
             passed.raw,
             passed.sums,
@@ -157,6 +179,11 @@ def _forward(
     )
 
 
+def _norm_of(passed: Passed) -> tuple[Tensor | None, ...]:
+    norm = passed.layer.norm
+    return passed.sums, norm.weight, norm.bias, norm.running_mean, norm.running_var
+
+
 def evaluated(
     layer: Layer, weights: Tensor, source: Tensor, added: Tensor | None = None, *, relu: bool
 ) -> Tensor:
@@ -164,9 +191,9 @@ def evaluated(
     images, channels, norm = len(source), source.shape[3], layer.norm
     at_once, out = FORWARD[channels], torch.empty_like(source)
     kind = f"{'false' if added is None else 'true'}, {'true' if relu else 'false'}"
-    _launch(
+    launch(
         f"evaluate<{channels}, {kind}, {at_once}>",
-        (images, channels, at_once),
+        (images, at_once, WARPS[channels]),
         _bytes(channels),
         [
             source,
@@ -208,9 +235,9 @@ def back(
     images, channels, norm = len(gradient), gradient.shape[3], passed.layer.norm
     at_once, out = BACKWARD[channels], torch.empty_like(gradient)
     first = "false" if activations is None else "true"
-    _launch(
+    launch(
         f"backward<{channels}, {first}, {at_once}>",
-        (images, channels, at_once),
+        (images, at_once, WARPS[channels]),
         _bytes_back(channels),
         [
             gradient,
@@ -237,15 +264,14 @@ def back(
     return out
 
 
-def _launch(
+def launch(
     name: str, size: tuple[int, int, int], shared: int, arguments: list[Tensor | int | float | None]
 ) -> None:
-    """Launch a kernel for so many images with so many channels, so many images at a time."""
-    images, channels, at_once = size
-    warps = at_once * (8 if channels == 16 else 4)
+    """Launch a kernel for so many images, so many at a time, with so many warps for each."""
+    images, at_once, warps = size
     _kernel(name, shared, _current())(
         grid=(-(-images // at_once), 1, 1),
-        block=(32 * warps, 1, 1),
+        block=(32 * warps * at_once, 1, 1),
         args=arguments,
         shared_mem=shared,
     )
@@ -258,7 +284,8 @@ def _current() -> int:
 @cache
 def _kernel(name: str, shared: int, device: int) -> Any:
     """Compile a kernel for a GPU, the current one."""
-    kernel = compile_kernel(SOURCE.read_text(encoding="utf-8"), name)
+    source = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
+    kernel = compile_kernel(source, name)
     kernel.set_shared_memory_config(shared)
     return kernel
 
@@ -280,4 +307,4 @@ def _bytes_back(channels: int) -> int:
 
 def _bytes_of_rest(channels: int, images: int) -> int:
     padded = (SIDE // channels + 2) ** 2
-    return 2048 + 2 * channels * (9 * (channels + 1) + images * padded)
+    return 4096 + 2 * channels * (9 * (channels + 1) + images * padded)

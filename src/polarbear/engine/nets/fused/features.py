@@ -160,13 +160,14 @@ class _Features(torch.autograd.Function):
     ) -> Tensor | tuple[Tensor, ...]:
         passed = ctx.forward_pass = ForwardPass(backbone, images, dtype, maps=maps)
         ctx.maps = maps
-        ctx.save_for_backward(*parameters)
+        # The way back reads the images again, wherever they were not copied.
+        ctx.save_for_backward(*(() if images.is_inference() else (images,)), *parameters)
         return passed.maps() if maps else passed.features()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
-        # Refuses what PyTorch's layers refuse: a freed graph, parameters changed meanwhile.
+        # Refuses what PyTorch's layers refuse: a freed graph, parameters or images changed since.
         _ = ctx.saved_tensors
         back = BackwardPass(ctx.forward_pass)
         found = back.of_maps(gradients) if ctx.maps else back.of_features(*gradients)
