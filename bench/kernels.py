@@ -15,8 +15,9 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from polarbear.engine.nets.fused import blocks, launch, passes
 from polarbear.engine.nets.fused import features as fused
+from polarbear.engine.nets.fused import launch, whole_images
+from polarbear.engine.nets.fused.backward import room_for
 from polarbear.engine.nets.networks import build_backbone
 
 BATCH = 128
@@ -38,11 +39,11 @@ def plain(net: nn.Module, batch: Tensor) -> Tensor:
 
 def layers(net: nn.Module, batch: Tensor) -> Tensor:
     """Triton's kernels alone, a layer in two: what GPUs with less shared memory use."""
-    work, blocks.work = blocks.work, lambda *size: False
+    work, whole_images.work = whole_images.work, lambda *size: False
     try:
         return ours(net, batch)
     finally:
-        blocks.work = work
+        whole_images.work = work
 
 
 def ours(net: nn.Module, batch: Tensor) -> Tensor:
@@ -230,7 +231,7 @@ class Case:
         sums = torch.full((2 * outputs,), float(BATCH * side * side), device="cuda")
         self.maps, self.gradient = torch.empty_like(maps), torch.randn_like(maps)
         self.passed = launch.Passed(layer, source, maps, weights, sums)
-        self.into = passes.room_for([self.passed])[id(self.passed)]
+        self.into = room_for([self.passed])[id(self.passed)]
 
     def convolve(self, tiles: launch.Tiles, *, backward: bool) -> None:
         p = self.passed

@@ -3,6 +3,8 @@
 import copy
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from polarbear.base.errors import PolarbearError
+from polarbear.engine.nets.fused import agreement, backward, evaluation, forward
 from polarbear.engine.nets.fused import features as fused
-from polarbear.engine.nets.fused import passes
+from polarbear.engine.nets.fused.launch import Gradients, Passed
 from polarbear.engine.nets.heads import LinearHead
 from polarbear.engine.nets.model import Model
 from polarbear.engine.nets.networks import build_backbone, cifar_resnet
@@ -126,8 +130,8 @@ def test_maps_go_when_nothing_needs_them_any_more(monkeypatch: pytest.MonkeyPatc
 
         return outer
 
-    for name in ("normalise", "evaluated"):
-        monkeypatch.setattr(passes, name, watched(getattr(passes, name)))
+    monkeypatch.setattr(forward, "normalise", watched(forward.normalise))
+    monkeypatch.setattr(evaluation, "evaluated", watched(evaluation.evaluated))
     with torch.no_grad():
         fused.features(network(3).eval(), images(2, 4, 8), torch.float32)
         assert len(alive) == 1 + 2 * 9 + 2
@@ -305,10 +309,79 @@ def test_a_changed_network_is_left_to_pytorch(change: Callable[[Any], None]) -> 
     assert not fused.is_as_built(net)
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A smaller network and fewer images to compare on: interpreting takes long."""
+    monkeypatch.setattr(agreement, "build_backbone", lambda *_: network())
+    monkeypatch.setattr(agreement, "IMAGES", 3)
+
+
 @interpreted
-def test_kernels_are_tried_out_before_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "build_backbone", lambda *_: network())
-    assert fused.works.__wrapped__(torch.device(DEVICE), 4, 4)
+@pytest.mark.usefixtures("small")
+def test_kernels_are_compared_with_pytorchs_layers() -> None:
+    agreement.require(torch.device(DEVICE), 16, 16, whole=False, dtype=torch.float32)
+
+
+@interpreted
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("where", [torch.no_grad, torch.inference_mode])
+def test_they_are_compared_in_fp32_wherever_a_network_is_first_asked(
+    where: Callable[[], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "LIMITS", dict.fromkeys(agreement.LIMITS, 1e-4))
+    with where(), torch.autocast(DEVICE, torch.bfloat16):
+        agreement.require(torch.device(DEVICE), 16, 16, whole=False, dtype=torch.float32)
+
+
+def unclipped(real: Callable[..., Any], *args: Any, **more: Any) -> Any:
+    return real(*args, **more | {"relu": False})
+
+
+def unmoved(real: Callable[..., Any], found: Passed, *args: Any, **more: Any) -> Any:
+    norm = found.layer.norm
+    before = norm.running_mean.clone()  # type: ignore[union-attr]
+    out = real(found, *args, **more)
+    norm.running_mean.copy_(before)  # type: ignore[union-attr]
+    return out
+
+
+def half_of_a_filter(real: Callable[..., Any], found: Passed, flow: Tensor, into: Gradients) -> Any:
+    out = real(found, flow, into)
+    into.weights[: len(into.weights) // 2] = 0
+    return out
+
+
+def no_shift(real: Callable[..., Any], found: Passed, flow: Tensor, into: Gradients) -> Any:
+    out = real(found, flow, into)
+    into.shift.zero_()
+    return out
+
+
+def no_number(real: Callable[..., Any], found: Passed, flow: Tensor, into: Gradients) -> Any:
+    out = real(found, flow, into)
+    into.scale[0] = torch.nan
+    return out
+
+
+@interpreted
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("module", "kernel", "fault", "said"),
+    [
+        (forward, "normalise", unclipped, "features of an image"),
+        (forward, "normalise", unmoved, "statistics of a layer"),
+        (evaluation, "evaluated", unclipped, "features of an image in evaluation"),
+        (backward, "filter_gradient", half_of_a_filter, "gradient of a filter"),
+        (backward, "filter_gradient", no_shift, "gradients of a batch norm"),
+        (backward, "filter_gradient", no_number, "gradients of a batch norm"),
+    ],
+)
+def test_kernels_that_give_other_numbers_are_refused(
+    module: Any, kernel: str, fault: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, kernel, partial(fault, getattr(module, kernel)))
+    with pytest.raises(PolarbearError, match=f"^{said}: off by"):
+        agreement.require(torch.device(DEVICE), 16, 16, whole=False, dtype=torch.float32)
 
 
 def test_where_kernels_do_not_compile_that_is_said_once(

@@ -10,7 +10,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import emulated_gpu
-from polarbear.engine.nets.fused import blocks, launch, means, passes, stem, widen
+from polarbear.engine.nets.fused import (
+    agreement,
+    backward,
+    blocks,
+    evaluation,
+    forward,
+    launch,
+    means,
+    stem,
+    whole_images,
+    widen,
+)
 from polarbear.engine.nets.fused import features as fused
 from polarbear.engine.nets.fused.launch import Gradients, Layer, Passed
 from polarbear.engine.nets.networks import (
@@ -33,7 +44,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if ON_GPU and not blocks.suit_images(torch.device("cuda"), 32, 32):
+    if ON_GPU and not whole_images.suit_images(torch.device("cuda"), 32, 32):
         pytest.skip("this GPU has less shared memory than an H100")
     if not ON_GPU:
         monkeypatch.setattr(blocks, "compile_kernel", emulated_gpu.compile_kernel)
@@ -436,12 +447,13 @@ def through(net: nn.Module, batch: Tensor, goal: Tensor) -> list[Tensor]:
 
 @pytest.fixture
 def twins(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, twin in TWINS.items():
-        monkeypatch.setattr(passes, name, twin)
+    for module in (forward, backward, evaluation):
+        for name in TWINS.keys() & vars(module).keys():
+            monkeypatch.setattr(module, name, TWINS[name])
 
 
 def use_whole_images(monkeypatch: pytest.MonkeyPatch, use: bool) -> None:
-    monkeypatch.setattr(blocks, "work", lambda *size: use)
+    monkeypatch.setattr(whole_images, "work", lambda *size: use)
 
 
 @pytest.mark.usefixtures("twins")
@@ -490,37 +502,80 @@ def test_layers_of_other_widths_and_sizes_are_left_to_tritons_kernels(
     assert blocks._kernel.cache_info().misses == 0
 
 
+@pytest.fixture
+def tried(twins: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A GPU that suits, on which few images are compared: emulating takes long."""
+    monkeypatch.setattr(whole_images, "suit_images", lambda *size: True)
+    monkeypatch.setattr(agreement, "build_backbone", lambda *_: through_seed(cifar_resnet, 2))
+    monkeypatch.setattr(agreement, "IMAGES", 3)
+    whole_images.work.cache_clear()
+    yield
+    whole_images.work.cache_clear()
+
+
+def through_seed(build: Callable[[int], nn.Module], size: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return build(size)
+
+
+@pytest.mark.usefixtures("tried")
 @pytest.mark.skipif(ON_GPU, reason="emulated where there is no GPU")
-def test_all_kernels_are_tried_and_no_random_number_is_drawn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(blocks, "suit_images", lambda *size: True)
-    blocks.work.cache_clear()
+def test_all_kernels_are_tried_and_no_random_number_is_drawn() -> None:
     state = torch.get_rng_state()
-    assert blocks.work(torch.device("cpu"), 32, 32)
+    assert whole_images.work(torch.device("cpu"), 32, 32)
     assert torch.equal(torch.get_rng_state(), state)
     assert blocks._kernel.cache_info().misses == 24 + 2 + 3 + 2 + 6
-    blocks.work.cache_clear()
 
 
-@pytest.mark.parametrize("fault", ["compiling", "a number"])
+# Kernels, what they have, what takes its place, and what is seen of that.
+FAULTS = [
+    ("forward<64, JOINED", "fmaxf(first, 0.0f)", "first", "features of an image"),
+    ("forward<16, NORMALISED", "+= momentum", "+= 0 * momentum", "statistics of a layer"),
+    ("evaluate<16, true, true", "if (CLIP)", "if (false)", "features of an image in evaluation"),
+    (
+        "backward<32, true",
+        "multiply(total[2][x], values, here[0], here[1])",
+        ";",
+        "gradient of a filter",
+    ),
+    ("stem_backward", "shift_gradient[c] = summed", "summed", "gradients of a batch norm"),
+]
+
+
+@pytest.mark.usefixtures("tried")
 @pytest.mark.skipif(ON_GPU, reason="emulated where there is no GPU")
-def test_where_they_do_not_work_it_is_said_and_tritons_are_used(
-    fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("kernel", "right", "wrong", "said"), FAULTS)
+def test_a_kernel_that_gives_other_numbers_is_not_used(
+    kernel: str,
+    right: str,
+    wrong: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def compile_wrongly(source: str, name: str) -> object:
-        if fault == "compiling" and name.startswith("backward<32"):
-            raise RuntimeError("no such instruction")
-        return emulated_gpu.compile_kernel(source.replace("+= momentum", "+= 0 * momentum"), name)
+        assert right in source
+        changed = source.replace(right, wrong) if name.startswith(kernel) else source
+        return emulated_gpu.compile_kernel(changed, name)
 
-    monkeypatch.setattr(blocks, "suit_images", lambda *size: True)
     monkeypatch.setattr(blocks, "compile_kernel", compile_wrongly)
-    blocks.work.cache_clear()
-    assert not blocks.work(torch.device("cpu"), 32, 32)
-    assert not blocks.work(torch.device("cpu"), 32, 32)
+    assert not whole_images.work(torch.device("cpu"), 32, 32)
+    assert f"so slower ones are used: PolarbearError: {said}: off by" in caplog.text
+
+
+@pytest.mark.usefixtures("tried")
+@pytest.mark.skipif(ON_GPU, reason="emulated where there is no GPU")
+def test_where_they_do_not_compile_it_is_said_once_and_tritons_are_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(source: str, name: str) -> object:
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr(blocks, "compile_kernel", fail)
+    assert not any(whole_images.work(torch.device("cpu"), 32, 32) for _ in range(2))
     assert len(caplog.messages) == 1
-    assert "so slower ones are used: RuntimeError" in caplog.text
-    blocks.work.cache_clear()
+    assert "so slower ones are used: RuntimeError: no such instruction" in caplog.text
 
 
 # Triton's kernels do the other layers. They cannot be interpreted in bfloat16.

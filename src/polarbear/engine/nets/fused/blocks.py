@@ -5,20 +5,15 @@ does the first, ``widen.cu`` the four that begin a wider stage, ``means.cu`` the
 end. PyTorch compiles all by NVRTC, which comes with its builds for GPUs.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from polarbear.engine.nets.fused.launch import Gradients, Layer, Passed
-
-log = logging.getLogger("polarbear")
 
 FOLDER = Path(__file__).parent
 # Compiled as one.
@@ -31,34 +26,6 @@ WARPS = {16: 16, 32: 8, 64: 8}
 SIDE = 512  # over channels: 32, 16, 8
 
 
-@cache
-def work(device: torch.device, height: int, width: int) -> bool:
-    """Whether these kernels compile and run here, tried once; if they should and do not, say so."""
-    try:
-        if not suit_images(device, height, width):
-            return False
-        try_out(device)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # a private function of PyTorch, and whatever a GPU may lack
-        log.warning(
-            "the kernels for whole images do not work here, so slower ones are used: %s: %s",
-            type(error).__name__,
-            error,
-        )
-        return False
-    return True
-
-
-def suit_images(device: torch.device, height: int, width: int) -> bool:
-    """Whether these kernels can do images of this size on this GPU: it takes an H100's memory."""
-    if (height, width) != (32, 32) or not hasattr(torch.cuda, "_compile_kernel"):
-        return False
-    properties = torch.cuda.get_device_properties(device)
-    needed = max(shared for _, shared in _kernels())
-    return getattr(properties, "shared_memory_per_block_optin", 0) >= needed
-
-
 def suit(layer: Layer, maps: Tensor) -> bool:
     """Whether a layer that reads these maps is one of theirs."""
     _, height, width, channels = maps.shape
@@ -69,52 +36,8 @@ def suit(layer: Layer, maps: Tensor) -> bool:
     )
 
 
-def try_out(device: torch.device) -> None:
-    """Compile all kernels, several at a time, and launch two: what fails, fails here.
-
-    How numbers reach a kernel is PyTorch's private matter, so it is looked at.
-    """
-
-    def compiled(kernel: tuple[str, int]) -> None:
-        with torch.cuda.device_of(torch.zeros(1, device=device)):  # type: ignore[no-untyped-call]
-            _kernel(*kernel, _current())
-
-    with _any_cuda_home(), ThreadPoolExecutor() as pool:
-        [*pool.map(compiled, _kernels())]
-    norm = nn.BatchNorm2d(64, momentum=0.25, device=device)
-    layer = Layer(nn.Conv2d(64, 64, 3, device="meta"), norm)
-    maps = torch.zeros(1, 8, 8, 64, dtype=torch.bfloat16, device=device)
-    sums = torch.tensor([64.0, 128.0], device=device).repeat_interleave(64)  # mean 1, variance 1
-    passed = Passed(layer, maps, maps, maps.repeat(9, 1, 1, 1), sums)
-    room = torch.zeros(64, device=device)
-    into = Gradients(sums, parts_of_filters([passed])[0], room, room.clone())
-    back(passed, maps, into, passed, sums.clone())
-    convolve_normalised(passed, Passed(layer, maps, maps, passed.weights, sums.clone()))
-    moved = norm.running_mean
-    if moved is None or not torch.allclose(moved, torch.full_like(moved, 0.25)):
-        raise RuntimeError("numbers do not reach the kernels as they should")
-
-
-@contextmanager
-def _any_cuda_home() -> Iterator[None]:
-    """Let PyTorch look for CUDA's headers in any folder: it insists on one, but none is needed."""
-    from torch.utils import cpp_extension  # imports setuptools, which nothing else here wants
-
-    before = cpp_extension.CUDA_HOME
-    cpp_extension.CUDA_HOME = before or str(FOLDER)
-    try:
-        yield
-    finally:
-        cpp_extension.CUDA_HOME = before
-
-
-def _kernels() -> Iterator[tuple[str, int]]:
+def kernels() -> Iterator[tuple[str, int]]:
     """Return the kernels that networks use, and the shared memory of each."""
-    from polarbear.engine.nets.fused import means, stem, widen  # which import this module
-
-    yield from stem.kernels()
-    yield from widen.kernels()
-    yield from means.kernels()
     yield "forward<16, STARTED, 1>", _bytes(16)
     for channels in (32, 64):
         yield f"forward<{channels}, JOINED, {FORWARD[channels]}>", _bytes(channels)
@@ -269,7 +192,7 @@ def launch(
 ) -> None:
     """Launch a kernel for so many images, so many at a time, with so many warps for each."""
     images, at_once, warps = size
-    _kernel(name, shared, _current())(
+    compiled(name, shared)(
         grid=(-(-images // at_once), 1, 1),
         block=(32 * warps * at_once, 1, 1),
         args=arguments,
@@ -277,13 +200,14 @@ def launch(
     )
 
 
-def _current() -> int:
-    return torch.cuda.current_device() if torch.cuda.is_available() else -1
+def compiled(name: str, shared: int) -> Any:
+    """Return a kernel, compiled once for each GPU, that may have so much shared memory."""
+    current = torch.cuda.current_device() if torch.cuda.is_available() else -1
+    return _kernel(name, shared, current)
 
 
 @cache
 def _kernel(name: str, shared: int, device: int) -> Any:
-    """Compile a kernel for a GPU, the current one."""
     source = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
     kernel = compile_kernel(source, name)
     kernel.set_shared_memory_config(shared)

@@ -2,8 +2,9 @@
 
 A general library reads every map of a small network several times: to convolve, to sum, to
 normalise, to add, and the same again backwards. Here a layer is one or two kernels forwards and as
-many backwards (``passes``), which round where PyTorch's autocast rounds: maps and their gradients
-are bfloat16 in memory; sums, statistics, weights and their gradients float32.
+many backwards (``forward``, ``backward``, ``evaluation``), which round where PyTorch's autocast
+rounds: maps and their gradients are bfloat16 in memory; sums, statistics, weights and their
+gradients float32.
 Sums over a batch are added up in the order in which the GPU comes to them, so the last bits differ
 from run to run, as they do with cuDNN.
 """
@@ -16,10 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from polarbear.engine.nets.fused import agreement, whole_images
+from polarbear.engine.nets.fused.backward import BackwardPass
+from polarbear.engine.nets.fused.evaluation import evaluated_maps
+from polarbear.engine.nets.fused.forward import ForwardPass
 from polarbear.engine.nets.fused.launch import CONVOLVE, kernels
 from polarbear.engine.nets.fused.layers import ends_of_stages, parameters
-from polarbear.engine.nets.fused.passes import BackwardPass, ForwardPass, evaluated_maps
-from polarbear.engine.nets.networks import CifarResNet, Residual, UncountedBatchNorm, build_backbone
+from polarbear.engine.nets.networks import CifarResNet, Residual, UncountedBatchNorm
 
 log = logging.getLogger("polarbear")
 
@@ -106,44 +110,47 @@ def _has_bf16(device: torch.device) -> bool:
 
 
 def _try_out(device: torch.device, height: int, width: int) -> None:
-    """Use every kernel as a training run will: what is compiled here is not compiled again."""
-    with torch.inference_mode(False), torch.enable_grad():
-        net = build_backbone("resnet20", 0).to(device)
-        images = torch.zeros(16, 3, height, width, device=device)
-        features(net.train(), images).float().sum().backward()  # type: ignore[no-untyped-call]
-        with torch.no_grad():
-            features(net.eval(), images)
+    """Look whether the kernels that a run will use give PyTorch's numbers."""
+    if not whole_images.work(device, height, width):
+        agreement.require(device, height, width, whole=False)
 
 
 def features(backbone: nn.Module, images: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Return the features (n, 64) of images (n, 3, h, w), as ``backbone(images)`` would."""
+    whole = _by_whole_images(images, dtype)
     # Triton launches on the current GPU, wherever the tensors lie.
     with torch.cuda.device_of(images):  # type: ignore[no-untyped-call]
         if torch.is_grad_enabled():
             result: Tensor = _Features.apply(  # type: ignore[no-untyped-call]
-                backbone, images, dtype, False, *parameters(backbone)
+                backbone, images, dtype, whole, False, *parameters(backbone)
             )
             return result
         if backbone.training:
-            return ForwardPass(backbone, images, dtype, keep=False).features()
-        return evaluated_maps(backbone, images, dtype)[-1].mean(dim=(1, 2))
+            return ForwardPass(backbone, images, dtype, whole=whole, keep=False).features()
+        return evaluated_maps(backbone, images, dtype, whole=whole)[-1].mean(dim=(1, 2))
 
 
 def maps(
     backbone: nn.Module, images: Tensor, dtype: torch.dtype = torch.bfloat16
 ) -> tuple[Tensor, ...]:
     """Return the maps (n, c, h, w) that stages end with, as ``backbone.maps(images)`` would."""
+    whole = _by_whole_images(images, dtype)
     with torch.cuda.device_of(images):  # type: ignore[no-untyped-call]
         found: tuple[Tensor, ...]
         if torch.is_grad_enabled():
             found = _Features.apply(  # type: ignore[no-untyped-call]
-                backbone, images, dtype, True, *parameters(backbone)
+                backbone, images, dtype, whole, True, *parameters(backbone)
             )
         elif backbone.training:
-            found = ForwardPass(backbone, images, dtype, keep=False, maps=True).maps()
+            found = ForwardPass(backbone, images, dtype, whole=whole, keep=False, maps=True).maps()
         else:
-            found = evaluated_maps(backbone, images, dtype, ends=ends_of_stages(backbone))
+            ends = ends_of_stages(backbone)
+            found = evaluated_maps(backbone, images, dtype, whole=whole, ends=ends)
     return tuple(one.permute(0, 3, 1, 2) for one in found)
+
+
+def _by_whole_images(images: Tensor, dtype: torch.dtype) -> bool:
+    return dtype == torch.bfloat16 and whole_images.work(images.device, *images.shape[2:])
 
 
 class _Features(torch.autograd.Function):
@@ -155,10 +162,11 @@ class _Features(torch.autograd.Function):
         backbone: nn.Module,
         images: Tensor,
         dtype: torch.dtype,
+        whole: bool,
         maps: bool,
         *parameters: Tensor,
     ) -> Tensor | tuple[Tensor, ...]:
-        passed = ctx.forward_pass = ForwardPass(backbone, images, dtype, maps=maps)
+        passed = ctx.forward_pass = ForwardPass(backbone, images, dtype, whole=whole, maps=maps)
         ctx.maps = maps
         # The way back reads the images again, wherever they were not copied.
         ctx.save_for_backward(*(() if images.is_inference() else (images,)), *parameters)
@@ -171,4 +179,4 @@ class _Features(torch.autograd.Function):
         _ = ctx.saved_tensors
         back = BackwardPass(ctx.forward_pass)
         found = back.of_maps(gradients) if ctx.maps else back.of_features(*gradients)
-        return (None, None, None, None, *found)
+        return (None, None, None, None, None, *found)

@@ -58,3 +58,8 @@ def ends_of_stages(backbone: nn.Module) -> frozenset[int]:
     """Return the blocks that end a stage but the last: the stem and its ReLU are before them."""
     places: frozenset[int] = backbone.ends  # type: ignore[assignment]
     return frozenset(place - 2 for place in places)
+
+
+def vectors_of_zeros(sizes: list[int], device: torch.device) -> tuple[Tensor, ...]:
+    """Return vectors of zeros out of one, which is cleared at once."""
+    return torch.split(torch.zeros(sum(sizes), device=device), sizes)
