@@ -6,6 +6,7 @@
 // message, and emulated_gpu.py raises it.
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <ucontext.h>
@@ -228,6 +229,22 @@ void run_block(bool backwards) {
     if (failure.empty()) check_unasked_memory();
 }
 
+// What a thread reads or writes past a tensor's end, where emulated_gpu.py puts no memory.
+void stray(int) { fail("access outside of all tensors"); }
+
+// Takes this signal for as long as it lives.
+struct Watch {
+    struct sigaction before;
+
+    Watch() {
+        struct sigaction ours = {};
+        ours.sa_handler = stray;
+        ours.sa_flags = SA_NODEFER;  // a jump leaves the handler, and nothing is to stay blocked
+        sigaction(SIGSEGV, &ours, &before);
+    }
+    ~Watch() { sigaction(SIGSEGV, &before, nullptr); }
+};
+
 template <class... A, size_t... I>
 void set_body(void (*kernel)(A...), void **args, std::index_sequence<I...>) {
     body = [=] { kernel(*static_cast<A *>(args[I])...); };
@@ -241,6 +258,7 @@ const char *run(void (*kernel)(A...), dim3 grid, dim3 block_size, size_t shared,
     blockDim = block_size;
     shared_bytes = shared;
     failure.clear();
+    const Watch watch;
     int number = 0;
     for (u32 z = 0; z < grid.z; ++z)
         for (u32 y = 0; y < grid.y; ++y)

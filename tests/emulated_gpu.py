@@ -2,6 +2,7 @@
 
 import ctypes
 import hashlib
+import mmap
 import os
 import subprocess
 import tempfile
@@ -31,7 +32,32 @@ EXPORTED const char *launch(const dim3 *grid, const dim3 *block, size_t shared, 
 # As on an H100 or H200; more than the first needs `set_shared_memory_config`.
 SHARED_BYTES = 48 * 1024
 SHARED_BYTES_AT_MOST = 227 * 1024
+NO_ACCESS = 0  # PROT_NONE, which Python's mmap does not name
 Size = tuple[int, int, int]
+
+
+class Guarded:
+    """A copy of a tensor with no memory before and behind it: what strays there ends the launch."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        assert tensor.is_cpu, "the emulated GPU takes tensors on the CPU"
+        assert tensor.is_contiguous(), "kernels take tensors without gaps"
+        self.tensor, self.bytes = tensor, tensor.numel() * tensor.element_size()
+        page = mmap.PAGESIZE
+        room = -(-(self.bytes + 15) // page) * page
+        self._memory = mmap.mmap(-1, page + room + page)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        for guard in (start, start + page + room):
+            if ctypes.CDLL(None).mprotect(ctypes.c_void_p(guard), page, NO_ACCESS):
+                raise OSError("memory cannot be guarded")
+        # As near to the end as lets it be aligned to 16 bytes as the tensor is.
+        last = start + page + room - self.bytes
+        self.at = last - (last - tensor.data_ptr()) % 16
+        ctypes.memmove(self.at, tensor.data_ptr(), self.bytes)
+
+    def put_back(self) -> None:
+        """Give the tensor what was written to the copy."""
+        ctypes.memmove(self.tensor.data_ptr(), self.at, self.bytes)
 
 
 class Kernel:
@@ -60,7 +86,8 @@ class Kernel:
             raise ValueError(f"block {block}: whole warps in x are emulated, up to 1024 threads")
         if shared_mem >= SHARED_BYTES and shared_mem > self._configured_bytes:
             raise RuntimeError(f"{shared_mem} bytes of shared memory: configure them first")
-        values = [_as_c(arg) for arg in args]
+        copies: dict[int, Guarded] = {}  # a tensor may be given twice
+        values = [_as_c(arg, copies) for arg in args]
         passed = "".join(letter for letter, _ in values)
         if passed != self._parameters:
             raise TypeError(f"the kernel takes {self._parameters!r}, not {passed!r}")
@@ -71,6 +98,8 @@ class Kernel:
             ctypes.c_size_t(shared_mem),
             pointers,
         )
+        for copy in copies.values():
+            copy.put_back()
         if wrong is not None:
             raise RuntimeError(wrong.decode())
 
@@ -114,12 +143,14 @@ def _run(command: list[str]) -> None:
         raise RuntimeError(f"g++ failed:\n{done.stderr}")
 
 
-def _as_c(arg: object) -> tuple[str, Any]:
+def _as_c(arg: object, copies: dict[int, Guarded]) -> tuple[str, Any]:
     """What kind of parameter it is for, in the header's letters, and the value in C."""
     if isinstance(arg, torch.Tensor):
-        if not arg.is_cpu:
-            raise ValueError("the emulated GPU takes tensors on the CPU")
-        return "p", ctypes.c_void_p(arg.data_ptr())
+        at = arg.data_ptr()
+        if at not in copies:
+            copies[at] = Guarded(arg)
+        assert copies[at].bytes == arg.nbytes, "two tensors of different sizes share memory"
+        return "p", ctypes.c_void_p(copies[at].at)
     if isinstance(arg, int):
         return "i", ctypes.c_int(arg)
     if isinstance(arg, float):

@@ -63,7 +63,7 @@ class BackwardPass:
     def of_maps(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Return the gradients of all parameters, for those of ``ForwardPass.maps``."""
         dtype = self.forward.stem.raw.dtype
-        *ends, last = [g.to(dtype).contiguous() for g in gradients]
+        *ends, last = [_aligned(g.to(dtype).contiguous()) for g in gradients]
         self._sum(self.forward.blocks[-1].second, last)
         return self._of_parameters(last, dict(zip(self.forward.ends, ends, strict=True)))
 
@@ -164,6 +164,11 @@ class BackwardPass:
         into, colours = self.into[id(passed)], passed.layer.conv.in_channels
         weights = of_filter.view(passed.weights.shape)[..., :colours]
         return weights.permute(0, 3, 1, 2), into.scale, into.shift
+
+
+def _aligned(gradient: Tensor) -> Tensor:
+    """Return a gradient where kernels can read sixteen bytes at once: it may be part of another."""
+    return gradient.clone() if gradient.data_ptr() % 16 else gradient
 
 
 def room_for(

@@ -166,10 +166,11 @@ class _Features(torch.autograd.Function):
         maps: bool,
         *parameters: Tensor,
     ) -> Tensor | tuple[Tensor, ...]:
+        if images.is_inference():  # nobody would notice if they changed before the way back
+            images = images.clone()
         passed = ctx.forward_pass = ForwardPass(backbone, images, dtype, whole=whole, maps=maps)
         ctx.maps = maps
-        # The way back reads the images again, wherever they were not copied.
-        ctx.save_for_backward(*(() if images.is_inference() else (images,)), *parameters)
+        ctx.save_for_backward(images, *parameters)  # the way back may read the images again
         return passed.maps() if maps else passed.features()
 
     @staticmethod
