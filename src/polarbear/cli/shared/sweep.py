@@ -20,6 +20,7 @@ from polarbear.settings.settings import Settings
 #: Settings that have a word of their own for several values.
 OWN_WORDS = {"method": "--methods", "order": "--orders", "seed": "--seeds"}
 FROM = "--from"
+SWITCHES = {one.name for one in fields(Settings) if one.type is bool}
 MOST = 10_000  # runs of one command: more are a slip of the finger
 
 
@@ -129,7 +130,15 @@ def _values(word: str) -> tuple[str, list[str]]:
         raise unknown_name("setting to sweep over", name, [*known, "options.NAME"])
     if not equals:
         raise PolarbearError(f"--sweep {word} has no values: write --sweep {name}=A,B")
-    return name, _parts(f"--sweep {word}", text)
+    values = _parts(f"--sweep {word}", text)
+    return name, _as_switch(word, values) if name in SWITCHES else values
+
+
+def _as_switch(word: str, values: Sequence[str]) -> list[str]:
+    """Return a switch's values in small letters: Python writes them with capitals."""
+    if not {value.lower() for value in values} <= {"true", "false"}:
+        raise PolarbearError(f"--sweep {word}: a switch is true or false")
+    return list(dict.fromkeys(value.lower() for value in values))
 
 
 def _parts(said: str, text: str) -> list[str]:
