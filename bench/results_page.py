@@ -6,6 +6,7 @@ results/ablations, have no line of their own: the pages of their methods have th
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -51,8 +52,35 @@ def section(folder: Path) -> str:
             table(scores, [[linked(group), *beside(group, theirs)] for group, theirs in lines]),
             "### Verdicts and cost",
             table(told, [[linked(g), verdict(g, theirs), *cost(g)] for g, theirs in lines]),
+            *missing(folder.name, {group.method: group for group in runs.groups}, paper),
         ]
     )
+
+
+def missing(benchmark: str, ours: Mapping[str, Group], paper: Mapping[str, Published]) -> list[str]:
+    """Return a section on those of the paper's runs that are not here, and how to make them."""
+    left = {
+        name: set(range(theirs.runs)) - set(ours[name].orders if name in ours else ())
+        for name, theirs in paper.items()
+    }
+    left = {name: orders for name, orders in left.items() if orders}
+    if not left:
+        return []
+    count, in_all = sum(map(len, left.values())), sum(theirs.runs for theirs in paper.values())
+    which = ", ".join(f"{METHODS[name].title} {spans(orders)}" for name, orders in left.items())
+    runs = " ".join(f"{name}:{span_words(orders)}" for name, orders in left.items())
+    return [
+        "### Not run yet",
+        f"{count} of the paper's {in_all} runs, by class order: {which}. This makes them, resumes "
+        "what it was stopped in, and writes their files as they end:",
+        f"    python bench/run.py {runs} --benchmark {benchmark} --root data --out runs/table "
+        "--results results",
+    ]
+
+
+def span_words(orders: Iterable[int]) -> str:
+    """Return class orders as commands take them."""
+    return spans(orders).replace("–", "-").replace(" ", "")
 
 
 def linked(group: Group) -> str:

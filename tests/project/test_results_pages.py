@@ -478,6 +478,21 @@ def test_a_score_of_fewer_files_than_a_row_has_says_so(maker: ModuleType, tmp_pa
     assert all(cell.endswith(" (n = 6)") for cell in (ours, difference, over))
 
 
+def test_what_has_not_been_run_is_said_with_the_command_that_runs_it(
+    maker: ModuleType, tmp_path: Path
+) -> None:
+    shutil.copytree(RESULTS / "er", tmp_path / "iirc-cifar" / "er")
+    for order in (0, 4, 5, 6):
+        (tmp_path / "iirc-cifar" / "er" / f"order-{order}.json").unlink()
+    said = maker.tables(tmp_path)
+    assert "64 of the paper's 70 runs, by class order: ER 0, 4–6, ER-infinite 0–9, A-GEM" in said
+    (words,) = re.findall(r"^    python bench/run.py ((?:[\w-]+:[\d,-]+ )+)", said, re.M)
+    chosen = bench_script("run").chosen
+    asked = [(one.method, one.order) for word in words.split() for one in chosen(word, "")]
+    assert asked[:5] == [("er", 0), ("er", 4), ("er", 5), ("er", 6), ("er-infinite", 0)]
+    assert len(set(asked)) == 64
+
+
 def test_a_row_of_ones_own_needs_its_files_alone(maker: ModuleType, tmp_path: Path) -> None:
     shutil.copytree(RESULTS / "er", tmp_path / "iirc-cifar" / "mine")
     for file in (tmp_path / "iirc-cifar" / "mine").glob("*.json"):
