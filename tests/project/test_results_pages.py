@@ -17,6 +17,7 @@ from polarbear.report.read.paper import paper_results
 from polarbear.report.read.runs import read_runs
 
 RESULTS = ROOT / "results" / "iirc-cifar"
+BENCH_RESULTS = ROOT / "bench" / "results"
 WITH_MEANS = ("agem", "er", "finetune", "icarl-cnn", "icarl-norm", "kin", "lucir")
 FOUND = ("parents_right", "parents_wrong", "parents_false")
 
@@ -62,15 +63,30 @@ def test_what_the_likeliest_class_gives_is_that_of_the_files(method: str) -> Non
     assert cells(said) == [f"{score:.3f}" for score in due]
 
 
+#: Methods whose task 0 is the same but for the weights that are kept; the first have ten orders.
+LINEAR_TEN = ("er", "finetune", "icarl-cnn")
+LINEAR_FEWER = (
+    "er-infinite",
+    "incremental-joint",
+    "agem",
+    "mask-seen",
+    "ewc",
+    "si",
+    "mas",
+    "rwalk",
+)
+
+
+def our_task_0() -> tuple[dict[str, dict[int, float]], list[list[float]]]:
+    """Return R_0 of runs from our first weights, by method and order, and by order alone."""
+    of_method = {name: on_task_0(RESULTS / name) for name in (*LINEAR_TEN, *LINEAR_FEWER)}
+    by_order = [[s[order] for s in of_method.values() if order in s] for order in range(10)]
+    return of_method, by_order
+
+
 def test_what_task_0_says_of_the_first_weights_is_that_of_the_files() -> None:
-    """Every method whose task 0 is the same but for the weights that are kept."""
-    ten = ("er", "finetune", "icarl-cnn")
-    more = ("er-infinite", "incremental-joint", "agem", "mask-seen", "ewc", "si", "mas", "rwalk")
-    of_method = {name: on_task_0(RESULTS / name) for name in (*ten, *more)}
-    ours: list[list[float]] = [[] for _ in range(10)]
-    for scores in of_method.values():
-        for order, score in scores.items():
-            ours[order].append(score)
+    ten = LINEAR_TEN
+    of_method, ours = our_task_0()
     means = [mean(scores) for scores in ours]
     apart = sum((x - mean(some)) ** 2 for some in ours for x in some)
     runs_in_all = sum(map(len, ours))
@@ -102,18 +118,65 @@ def on_task_0(folder: Path) -> dict[int, float]:
 
 def authors_task_0(sets: tuple[str, ...]) -> list[list[float]]:
     """Return R_0 of runs from the authors' first weights, by order."""
-    bench = ROOT / "bench" / "results"
-    found: list[list[float]] = [[] for _ in range(10)]
-    with (bench / "task-0.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["runs"] in sets:
-                found[int(row["order"])].append(float(row["test"]))
+    found = in_sets(*sets)
     whole = ("22-tasks/{}IncrementalJoint{}", "22-tasks/{}ERInfinite{}")
     for name in ("6-tasks/{}ICarlCNN{}", *whole):
-        folder = bench / name.format("iirc-cifar/ablations.", "AuthorsWeights")
+        folder = BENCH_RESULTS / name.format("iirc-cifar/ablations.", "AuthorsWeights")
         for order, score in on_task_0(folder).items():
             found[order].append(score)
     return found
+
+
+def in_sets(*sets: str) -> list[list[float]]:
+    """Return R_0 of the runs of some sets, by order."""
+    found: list[list[float]] = [[] for _ in range(10)]
+    with (BENCH_RESULTS / "task-0.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["runs"] in sets:
+                found[int(row["order"])].append(float(row["test"]))
+    return found
+
+
+def test_what_is_said_of_draws_of_their_own_is_that_of_the_files() -> None:
+    page = PAGES["docs/methods/er.md"]
+    own = {order: score for order, scores in enumerate(in_sets("D")) for score in scores}
+    ours = [mean(scores) for scores in our_task_0()[1]]
+    theirs = [mean(scores) for scores in authors_task_0(("A", "B"))]
+    for label, scores in (
+        ("our draw, all runs of the 11 methods", [ours[o] for o in own]),
+        ("the authors' draw, all runs but set C's", [theirs[o] for o in own]),
+        ("D, draws of their own, one run each", [*own.values()]),
+    ):
+        (said,) = re.findall(rf"^   \| {label} \|(.*)\|$", page, re.M)
+        assert cells(said) == [f"{score:.3f}" for score in (*scores, mean(scores))]
+    (heads,) = re.findall(r"^   \| task 0 of order \| (.*) \| mean \|$", page, re.M)
+    assert cells(heads) == [str(order) for order in own]
+    (control,) = re.findall(r"^   \| E, our draw on the same processor \|(.*)\|$", page, re.M)
+    again = {order: score for order, scores in enumerate(in_sets("E")) for score in scores}
+    shown = [cell.strip() for cell in control.split("|")]
+    assert shown == [f"{again[o]:.3f}" if o in again else "" for o in own] + [""]
+    for order, score in again.items():
+        gpu = our_task_0()[1][order]
+        assert f"{min(gpu):.3f} to {max(gpu):.3f}" in page
+        assert score > max(gpu)
+    above = mean(score - ours[order] for order, score in again.items())
+    below = mean(own[order] - score for order, score in again.items())
+    assert f"by {above:.3f} on average, and D lies {below:.3f} above E" in page
+    for others, said in (
+        (ours, "D is {} ± {} higher than ours"),
+        (theirs, "and {} ± {} higher than the authors'"),
+    ):
+        gains = [score - others[order] for order, score in own.items()]
+        assert said.format(f"{mean(gains):.3f}", f"{stdev(gains) / len(gains) ** 0.5:.3f}") in page
+    in_place = mean(own.get(order, ours[order]) for order in range(10))
+    assert f"the mean of ten orders is {in_place:.3f} instead of {mean(ours):.3f};" in page
+
+
+def test_every_draw_is_er_with_a_seed_of_its_own() -> None:
+    found = json.loads((ROOT / "bench" / "draws.json").read_text(encoding="utf-8"))
+    assert found == {f"er-seed-{n}": {"method": "er", "seed": n} for n in range(101, 111)}
+    (words,) = re.findall(r"bench/run.py (.*) --variants bench/draws", PAGES["docs/methods/er.md"])
+    assert words.split() == [f"{name}:{order}" for order, name in enumerate(found)]
 
 
 @pytest.mark.parametrize("method", ["icarl-cnn", "icarl-norm"])
