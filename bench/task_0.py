@@ -1,6 +1,6 @@
 """How runs of a linear head begin: what bench/results/task-0.csv has of task 0, a line per run.
 
-    python bench/task_0.py "seed 101" runs/er-seed-101/order-* >> bench/results/task-0.csv
+    python bench/task_0.py F runs/draws/iirc-cifar/er-seed-*/order-* >> bench/results/task-0.csv
 
 A run takes off when its in-task validation passes 0.1; until then it predicts nothing.
 """
@@ -15,7 +15,7 @@ from polarbear.score.record import EpochRecord
 
 
 def line(runs: str, folder: RunFolder) -> list[object]:
-    """Return a run's line; a dash stands for what did not happen."""
+    """Return a run's line; what did not happen is left empty."""
     epochs = [record for record in folder.epochs() if record.task == 0]
     best = max(epoch.valid for epoch in epochs)
     return [
@@ -31,8 +31,8 @@ def line(runs: str, folder: RunFolder) -> list[object]:
 
 
 def first(epochs: list[EpochRecord]) -> object:
-    """Return the number of the first of some epochs."""
-    return epochs[0].epoch if epochs else "-"
+    """Return the number of the first of some epochs, nothing where there is none."""
+    return epochs[0].epoch if epochs else ""
 
 
 def main() -> None:
