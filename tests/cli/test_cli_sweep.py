@@ -64,6 +64,10 @@ def test_every_combination_has_its_settings_and_each_method_its_presets() -> Non
     assert told == [(k, r, n) for k in (1, 3) for r in ((0.3, 0.6), (0.5,)) for n in (True, False)]
     capitals = plan([*words, *more[:3], "nesterov=True,False"])
     assert [one.settings for one in capitals] == settings
+    own = ("kin", *SHAPES, "--sweep")
+    small = [one.settings.options for one in plan([*own, "options.parents=true,false"])]
+    assert [one["parents"] for one in small] == [True, False]
+    assert [one.settings.options for one in plan([*own, "options.parents=True,False"])] == small
     swept = ("--network", "mine:vit", "--sweep", "network_options=pale=True,pale=False")
     settings = [one.settings for one in plan(["er", *SHAPES, *swept])]
     assert [s.network_options for s in settings] == [{"pale": True}, {"pale": False}]
@@ -108,6 +112,7 @@ def test_a_file_says_the_same_and_the_command_counts() -> None:
         (("er", "--sweep", "learning_rate=0"), "learning_rate must be from 1e-12"),
         (("er", "--sweep", "seed=1,2"), "write --seeds A,B"),
         (("er", "--sweep", "nesterov=true,yes"), "nesterov=true,yes: a switch is true or false"),
+        (("kin", "--sweep", "options.parents=no"), "parents=no: a switch is true or false"),
         (("er", "--sweep", "epochs=1,2", "--epochs", "3"), "epochs is to have several values and"),
         (("er", "--seeds", "1,2", "--seed=3"), "seed is to have several values and one"),
         (("er", "--sweep", "epochs=1", "--sweep", "epochs=2"), "names a setting twice"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain, product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 from tyro.conf import UseAppendAction
@@ -15,6 +15,7 @@ from polarbear.base.errors import PolarbearError, unknown_name
 from polarbear.base.guarded import read_toml
 from polarbear.base.names import file_name
 from polarbear.cli.shared.options import flag
+from polarbear.methods.registry import resolve
 from polarbear.settings.settings import Settings
 
 #: Settings that have a word of their own for several values.
@@ -78,7 +79,7 @@ def lines_of(words: Sequence[str]) -> list[Line]:
     seeds = _seeds(chosen.seeds)
     orders = () if chosen.orders is None else ("--orders", chosen.orders)
     lines = []
-    for method, picked in product(methods, _combined(values)):
+    for method, picked in [(one, each) for one in methods for each in _combined(one, values)]:
         said = [*rest, *chain.from_iterable(_as_flag(name, value) for name, value in picked)]
         apart = ",".join(f"{n}={file_name(v)}" for n, v in picked if n != "benchmark")
         beside = [v for n, v in picked if n == "benchmark"]
@@ -105,9 +106,14 @@ def _methods(named: str | None, several: str | None) -> list[str]:
     return [named] if named is not None else _parts(f"--methods {several}", several or "")
 
 
-def _combined(values: Mapping[str, Sequence[str]]) -> list[tuple[tuple[str, str], ...]]:
-    """Return every combination of values, each with its name."""
-    return [tuple(zip(values, picked, strict=True)) for picked in product(*values.values())]
+def _combined(
+    method: str, values: Mapping[str, Sequence[str]]
+) -> list[tuple[tuple[str, str], ...]]:
+    """Return every combination of values, each with its name; the method has its own switches."""
+    hints = get_type_hints(resolve(method).Options)
+    switches = SWITCHES | {f"options.{name}" for name, hint in hints.items() if hint is bool}
+    taken = [_as_switch(name, of) if name in switches else of for name, of in values.items()]
+    return [tuple(zip(values, picked, strict=True)) for picked in product(*taken)]
 
 
 def _seeds(text: str | None) -> list[int | None]:
@@ -130,14 +136,13 @@ def _values(word: str) -> tuple[str, list[str]]:
         raise unknown_name("setting to sweep over", name, [*known, "options.NAME"])
     if not equals:
         raise PolarbearError(f"--sweep {word} has no values: write --sweep {name}=A,B")
-    values = _parts(f"--sweep {word}", text)
-    return name, _as_switch(word, values) if name in SWITCHES else values
+    return name, _parts(f"--sweep {word}", text)
 
 
-def _as_switch(word: str, values: Sequence[str]) -> list[str]:
+def _as_switch(name: str, values: Sequence[str]) -> list[str]:
     """Return a switch's values in small letters: Python writes them with capitals."""
     if not {value.lower() for value in values} <= {"true", "false"}:
-        raise PolarbearError(f"--sweep {word}: a switch is true or false")
+        raise PolarbearError(f"--sweep {name}={','.join(values)}: a switch is true or false")
     return list(dict.fromkeys(value.lower() for value in values))
 
 
