@@ -3,6 +3,8 @@
 As a program: FOLDER IMAGES BESIDE IMAGES BESIDE …
 """
 
+import atexit
+import os
 import sys
 from pathlib import Path
 
@@ -57,7 +59,14 @@ def main(folder: str, images: int, beside: int) -> None:
     torch.save({**found, "loss": loss.double()}, Path(folder) / file)
 
 
+def tell_threads(folder: str) -> None:
+    """Write the names of this process's threads, where the system tells them."""
+    names = [file.read_text() for file in Path("/proc/self/task").glob("*/comm")]
+    Path(folder, f"threads-{os.environ['RANK']}.txt").write_text("".join(names))
+
+
 if __name__ == "__main__":
+    atexit.register(tell_threads, sys.argv[1])  # the first to be asked for is the last to be done
     numbers = [int(word) for word in sys.argv[2:]]
     for pair in zip(numbers[::2], numbers[1::2], strict=True):
         main(sys.argv[1], *pair)

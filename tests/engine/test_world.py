@@ -34,6 +34,15 @@ def test_every_process_finds_what_one_would(images: int, beside: int, folder: Pa
             torch.testing.assert_close(tensor, expected[name], **exact, msg=name)
 
 
+def test_no_thread_that_speaks_to_others_is_left_when_python_ends(folder: Path) -> None:
+    """One that lets go of a tensor then would abort the process, which has done all it should."""
+    if not Path("/proc/self/task").exists():
+        pytest.skip("only Linux tells the names of threads")
+    found = [file.read_text() for file in folder.glob("threads-*.txt")]
+    assert len(found) == 3
+    assert "gloo" not in "".join(found)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
 @pytest.mark.parametrize("images", [1, 15, 16, 33])
 def test_shares_are_all_images_once_and_weights_are_one(size: int, images: int) -> None:

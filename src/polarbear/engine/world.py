@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
+from importlib import import_module
 from typing import Any, TypeVar, cast
 
 import torch
@@ -218,9 +219,7 @@ class World:
     def meet(self) -> None:
         """Wait until all processes have come here: it may be the last thing that they do."""
         if self.size > 1:
-            # Kept: a thread of PyTorch's lets go of it later, and if it were the last to do so
-            # while Python ends, the process would be aborted.
-            self._met = self.reduce(torch.zeros(1))
+            self.reduce(torch.zeros(1))
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -310,6 +309,10 @@ def the_world() -> World:
     if not distributed.is_available():
         raise PolarbearError("this PyTorch has no torch.distributed: start one process alone")
     _warn_of_hanging_restarts()
+    # The group of processes is a default of this module's functions. Imported later, as optimisers
+    # do, they would keep the group, so that its threads would outlive it; and one of them that lets
+    # go of a tensor while Python ends aborts the process.
+    import_module("torch.distributed.nn.functional")
     by_nccl = torch.cuda.is_available() and distributed.is_nccl_available() and not _shares_gpus()
     # Numbers of the host, such as a wish to stop, go their own way: no GPU waits for them.
     backend = "cpu:gloo,cuda:nccl" if by_nccl else "gloo"
