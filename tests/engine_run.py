@@ -59,7 +59,7 @@ class TinyNetwork(nn.Module):
         self.layers = nn.Sequential(
             nn.Conv2d(3, 8, 3, 2),
             nn.BatchNorm2d(8),
-            nn.ReLU(),
+            nn.SiLU(),  # smooth: at a kink, rounding alone may change a gradient
             nn.Dropout(dropout),
             nn.Conv2d(8, 8, 3, 2),
         )

@@ -11,8 +11,6 @@ import torch
 from engine_run import newest_checkpoint, shapes_stream
 from polarbear.engine.nets.frozen import AT_ONCE, LOOKED_AT
 from polarbear.methods.catalogue import METHODS
-from polarbear.methods.registry import resolve
-from polarbear.methods.softmax import SoftmaxMethod
 from polarbear.runs.folder import RunFolder
 from together import torchrun, train
 
@@ -35,10 +33,8 @@ def in_order(runs: list[dict[str, Any]], folder: Path) -> str:
 
 
 def wanted(folder: Path, method: str, **more: Any) -> dict[str, Any]:
-    # At 0.01 a softmax carries rounding to 6e-5 of the largest weight, at this rate to 5e-7.
-    low = {"learning_rate": 0.003} if issubclass(resolve(method), SoftmaxMethod) else {}
     folder = folder / method.replace(":", "-")
-    return {"folder": str(folder), "method": method, **HOW, **low, **more}
+    return {"folder": str(folder), "method": method, **HOW, **more}
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +90,7 @@ def test_two_processes_train_the_run_of_one(name: str, folders: tuple[Path, Path
     (_, mine), (_, other) = (newest_checkpoint(run.path / "checkpoint") for run in (one, two))
     assert mine.tensors.keys() == other.tensors.keys()
     for key, tensor in mine.tensors.items():
-        scale = float(tensor.double().abs().max()) if tensor.numel() else 0.0
+        scale = max(0.1, float(tensor.double().abs().max())) if tensor.numel() else 0.0
         near = {"rtol": 1e-4, "atol": 1e-5 * scale} if tensor.is_floating_point() else {}
         torch.testing.assert_close(other.tensors[key], tensor, msg=key, **near)
 
