@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -17,6 +18,13 @@ from polarbear.named.registry import _REGISTRY
 # be as early as when the examples in src are collected.
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Under nohup, or in the background of a script, SIGHUP or Ctrl-C is ignored, and what is ignored
+# stays so in every program that a test starts; a handler is not inherited. This one does nothing,
+# so that the tests themselves go on as they were asked to.
+for number in (signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGINT)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 # No property test has a deadline: the first example pays for imports and caches, and on a loaded
 # machine any may. The adapters are tested where Hypothesis is not installed.
