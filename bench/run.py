@@ -4,19 +4,23 @@
     python bench/run.py er:0-9 agem:0,3 --root data --out runs     # a fleet
     python bench/run.py kin-no-parents:0-2 --variants bench/kin.json --root data
     python bench/run.py wa:0 wa:0@cil-cifar wa:0@cil-cifar-b0-5 --root data   # one fleet of several
+    python bench/run.py lucir:0-9 --root data --processes 2    # two fleets on the same GPU
 
 On a GPU a step's time is the device's, so training and in-task validation are counted together;
-what one epoch's validation takes is measured apart.
+what one epoch's validation takes is measured apart. A fleet has one core: with several processes,
+runs go on while another's steps are captured or its scores worked out. Each prints a bill.
 """
 
 import argparse
 import json
 import platform
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -28,8 +32,9 @@ from polarbear.engine.evaluation import Evaluation
 from polarbear.engine.steps.captured import CapturedSteps
 from polarbear.engine.task.learner import Learner
 from polarbear.launch import runner as session
-from polarbear.launch.fleet import Job, Outcome, run_fleet
+from polarbear.launch.fleet import Fleet, Job, Outcome, run_fleet
 from polarbear.launch.left_to_do import prepare_rest
+from polarbear.launch.stop import stop_on_signal
 from polarbear.methods.presets import settings_for
 from polarbear.named.registry import load
 from polarbear.runs.cost import Cost
@@ -38,6 +43,8 @@ from polarbear.runs.result_file import result_path, summarise
 from polarbear.settings.settings import Settings
 
 SPENT: Counter[str] = Counter()
+# Not forked: a process that has a GPU must not be.
+SPAWN = get_context("spawn")
 
 
 def clocked(owner: Any, name: str, part: str) -> None:
@@ -120,7 +127,7 @@ def write_summary(path: Path, args: argparse.Namespace) -> None:
     write_json(result_path(args.results, summary | named), summary)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "runs", nargs="+", help="METHOD:ORDERS[@BENCHMARK], such as er:0-9 or wa:0,3@cil-cifar"
@@ -133,26 +140,88 @@ def main() -> None:
     parser.add_argument(
         "--variants", type=named_settings, default={}, help="JSON file of settings by name"
     )
-    parser.add_argument("--at-once", type=int)
+    parser.add_argument("--at-once", type=int, help="runs side by side, of each process")
+    parser.add_argument("--processes", type=int, default=1, help="fleets on the same GPU")
     parser.add_argument("--save-every", type=float, default=60.0, help="seconds")
     args = parser.parse_args()
+    runs = [one for spec in args.runs for one in chosen(spec, args.benchmark)]
+    began, common = time.perf_counter(), Common(SPAWN.Value("i", 0), SPAWN.Value("i", 0))
+    if args.processes == 1:
+        train(runs, args, common)
+        return 0
+    codes = [*in_processes(partial(train, runs, args, common), args.processes)]
+    print(f"{args.processes} processes: {len(runs)} runs in {time.perf_counter() - began:.0f} s")
+    return max(map(abs, codes))
+
+
+@dataclass(frozen=True)
+class Common:
+    """What the processes of a command know together: the next run's number, runs under way."""
+
+    turn: Any
+    under_way: Any
+
+    def take(self, runs: Sequence[Chosen]) -> Iterator[Chosen]:
+        """Take one run after another that no other process has taken."""
+        while True:
+            with self.turn.get_lock():
+                number, self.turn.value = self.turn.value, self.turn.value + 1
+            if number >= len(runs):
+                return
+            self.count(1)
+            yield runs[number]
+
+    def count(self, more: int) -> None:
+        with self.under_way.get_lock():
+            self.under_way.value += more
+
+
+def in_processes(work: Callable[[], None], count: int) -> Iterator[int]:
+    """Do the same work in several processes; gives their exit codes, and passes a stop on."""
+    processes = [SPAWN.Process(target=work) for _ in range(count)]
+    for process in processes:
+        process.start()
+    told = False
+    with stop_on_signal() as stop:
+        for process in processes:
+            while process.is_alive():
+                process.join(0.2)
+                if stop.is_set() and not told:
+                    told = True
+                    for one in processes:
+                        one.terminate()
+            yield process.exitcode or 0
+
+
+def train(runs: Sequence[Chosen], args: argparse.Namespace, common: Common) -> None:
+    """Train the runs that no other process takes, and print what they spend their time on."""
+    torch.set_num_threads(max(1, torch.get_num_threads() // args.processes))
     clocked(Evaluation, "after_task", "evaluation after each task")
     clocked(Learner, "remember", "memory")
     clocked(session, "_save", "checkpoints")
     clocked(CapturedSteps, "__init__", "capturing graphs")
-    jobs = [job(one, args) for spec in args.runs for one in chosen(spec, args.benchmark)]
+    # Of one device, whose other runs may be another process's.
+    Fleet.share_of = lambda fleet, device: 1 / max(1, common.under_way.value)
     began = time.perf_counter()
-    # Not forked: a process that has a GPU must not be.
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        run_fleet(
-            jobs,
+    with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
+
+        def ended(name: str, outcome: Outcome) -> None:
+            common.count(-1)
+            report_run(name, outcome, args, pool)
+
+        outcomes = run_fleet(
+            (job(one, args) for one in common.take(runs)),
             at_once=args.at_once,
             save_every=args.save_every,
-            on_end=lambda n, o: report_run(n, o, args, pool),
+            on_end=ended,
         )
         total = time.perf_counter() - began
+    show_bill(len(outcomes), total)
+
+
+def show_bill(runs: int, total: float) -> None:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-    print(f"{device}, PyTorch {torch.__version__}: {len(jobs)} runs in {total:.0f} s")
+    print(f"{device}, PyTorch {torch.__version__}: {runs} runs in {total:.0f} s")
     rest = total - sum(SPENT.values())
     for part, seconds in [("training, in-task validation", rest), *SPENT.most_common()]:
         print(f"  {part:32} {seconds:8.1f} s {100 * seconds / total:5.1f} %")
@@ -162,4 +231,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
