@@ -1,6 +1,7 @@
 """The fused kernels beside PyTorch's own, on a GPU: agreement, time a step, time of each kernel.
 
 python bench/kernels.py
+python bench/kernels.py --ways fused  # alone
 python bench/kernels.py --search      # other tile shapes, for a new kind of GPU
 """
 
@@ -52,23 +53,24 @@ def ours(net: nn.Module, batch: Tensor) -> Tensor:
         return fused.features(net, batch)
 
 
-WAYS = {"plain": plain, "layers": layers, "fused": ours}
+Way = Callable[[nn.Module, Tensor], Tensor]
+WAYS: dict[str, Way] = {"plain": plain, "layers": layers, "fused": ours}
 
 
 def apart(a: Tensor, b: Tensor) -> float:
     return float((a.detach().float() - b.detach()).norm() / b.detach().norm())
 
 
-def show_agreement() -> None:
-    """Errors of both bf16 ways against fp32: the fused one's should not be larger."""
+def show_agreement(ways: dict[str, Way]) -> None:
+    """Errors of the bf16 ways against fp32: the fused one's should not be larger."""
     exact, goal = network(), torch.randn(BATCH, 64, device="cuda")
-    nets = {name: copy.deepcopy(exact) for name in WAYS}
+    nets = {name: copy.deepcopy(exact) for name in ways}
     batch = images()
     torch.backends.cudnn.allow_tf32 = False
     truth = exact(batch)
     (truth * goal).sum().backward()
     for name, net in nets.items():
-        found = WAYS[name](net, batch)
+        found = ways[name](net, batch)
         (found.float() * goal).sum().backward()
         pairs = list(zip(net.parameters(), exact.parameters(), strict=True))
         errors = torch.tensor([apart(p.grad, q.grad) for p, q in pairs])
@@ -86,7 +88,7 @@ def show_agreement() -> None:
     with torch.no_grad():
         for name, net in nets.items():
             net.load_state_dict(exact.state_dict())
-            print(f"{name}: in evaluation off by {apart(WAYS[name](net, batch), exact(batch)):.4f}")
+            print(f"{name}: in evaluation off by {apart(ways[name](net, batch), exact(batch)):.4f}")
 
 
 def graph_of(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
@@ -102,7 +104,7 @@ def graph_of(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def step(way: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[], None]:
+def step(way: Way) -> Callable[[], None]:
     net, batch = network(), images()
 
     def work() -> None:
@@ -113,7 +115,7 @@ def step(way: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[], None]:
     return work
 
 
-def evaluation(way: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[], None]:
+def evaluation(way: Way) -> Callable[[], None]:
     net, batch = network().eval(), images()
 
     @torch.no_grad()
@@ -124,7 +126,7 @@ def evaluation(way: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[], None]
 
 
 def rate(
-    way: Callable[[nn.Module, Tensor], Tensor],
+    way: Way,
     runs: int,
     seconds: float = 1.0,
     of: Callable[..., Callable[[], None]] = step,
@@ -144,7 +146,7 @@ def rate(
     return count * BATCH / (time.perf_counter() - began)
 
 
-def show_kernels(way: Callable[[nn.Module, Tensor], Tensor], top: int = 40) -> None:
+def show_kernels(way: Way, top: int = 40) -> None:
     work = step(way)
     graph = graph_of(work)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -247,20 +249,22 @@ class Case:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--search", action="store_true")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS])
     parser.add_argument("--fleets", nargs="*", type=int, default=[1, 4, 10])
     args = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("this needs a GPU")
     began = time.perf_counter()
     print(torch.cuda.get_device_name(), torch.__version__)
-    show_agreement()
+    ways = {name: WAYS[name] for name in args.ways}
+    show_agreement(ways)
     print(f"({time.perf_counter() - began:.0f} s)")
     for runs in args.fleets:
         for of in (step, evaluation):
-            rates = {name: rate(way, runs, of=of) for name, way in WAYS.items()}
+            rates = {name: rate(way, runs, of=of) for name, way in ways.items()}
             shown = ", ".join(f"{name} {found:9,.0f}" for name, found in rates.items())
             print(f"{runs:2} runs, {of.__name__}: {shown} images/s", flush=True)
-    for way in WAYS.values():
+    for way in ways.values():
         show_kernels(way, 25)
     print(f"({time.perf_counter() - began:.0f} s)", flush=True)
     if args.search:
