@@ -337,6 +337,7 @@ inline float emulated_rsqrtf(float x) { return float(1 / sqrt(double(x))); }
 
 inline float low(u32 pair) { return emulated::from_bits(pair << 16); }
 inline float high(u32 pair) { return emulated::from_bits(pair & 0xffff0000u); }
+inline float relu(float x) { return x < 0.0f ? 0.0f : x; }
 inline u32 packed(float lo, float hi) { return emulated::bf16(lo) | emulated::bf16(hi) << 16; }
 
 struct MatrixRows {

@@ -398,3 +398,22 @@ def test_where_kernels_do_not_compile_that_is_said_once(
     (said,) = caplog.messages
     assert "PyTorch's layers are used" in said
     assert "Failed to find C compiler" in said
+
+
+def test_memory_that_was_full_once_may_be_free_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[object] = []
+
+    def fill(*asked: object) -> None:
+        tried.append(asked)
+        if len(tried) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(fused, "_try_out", fill)
+    monkeypatch.setattr(fused, "_has_bf16", lambda device: True)
+    fused.works.cache_clear()
+    with pytest.raises(torch.OutOfMemoryError):
+        fused.works(torch.device("cpu"), 32, 32)
+    assert fused.works(torch.device("cpu"), 32, 32)
+    fused.works.cache_clear()

@@ -495,6 +495,27 @@ def test_a_network_trains_and_is_evaluated_as_layer_by_layer(
 
 @pytest.mark.usefixtures("twins")
 @pytest.mark.skipif(ON_GPU, reason="emulated where there is no GPU")
+@pytest.mark.parametrize("where", ["an image", "a filter"])
+def test_what_is_no_number_is_seen_in_the_features(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_whole_images(monkeypatch, True)
+    torch.manual_seed(0)
+    net, batch = cifar_resnet(2), torch.randn(2, 3, 32, 32)
+    broken = batch[0, 0] if where == "an image" else [*net.parameters()][3].data[0, 0]
+    broken[0, 0] = torch.nan
+    assert not fused.features(net, batch).isfinite().any()
+    fresh = cifar_resnet(2).eval()  # whose running statistics are numbers
+    with torch.no_grad():
+        [*fresh.parameters()][3].copy_([*net.parameters()][3])
+        assert fused.features(fresh, batch).isfinite().all(1).tolist() == [
+            False,
+            where == "an image",
+        ]
+
+
+@pytest.mark.usefixtures("twins")
+@pytest.mark.skipif(ON_GPU, reason="emulated where there is no GPU")
 def test_a_gradient_of_maps_may_lie_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     use_whole_images(monkeypatch, True)
     torch.manual_seed(0)

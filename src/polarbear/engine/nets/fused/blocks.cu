@@ -35,6 +35,13 @@ __device__ __forceinline__ void multiply(float (&d)[4], const u32 (&a)[4], u32 b
 __device__ __forceinline__ float low(u32 pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 
+// As PyTorch's it leaves what is no number, where fmaxf gives 0: a loss must show it.
+__device__ __forceinline__ float relu(float x) {
+  float clipped;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(clipped) : "f"(x));
+  return clipped;
+}
+
 __device__ __forceinline__ u32 packed(float first, float second) {
   u32 pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
@@ -346,7 +353,7 @@ __device__ __forceinline__ u32 normed(u32 pair, const float* factor, const float
                                       u32 added = 0) {
   const float first = low(pair) * factor[0] + offset[0] + low(added);
   const float second = high(pair) * factor[1] + offset[1] + high(added);
-  return packed(fmaxf(first, 0.0f), fmaxf(second, 0.0f));
+  return packed(relu(first), relu(second));
 }
 
 __device__ __forceinline__ uint4 normed(uint4 value, const float (&factor)[8],
@@ -362,7 +369,7 @@ __device__ __forceinline__ u32 joined(u32 pair, const float* factor, const float
                                       const float* added_factor) {
   const float first = low(pair) * factor[0] + low(added) * added_factor[0] + offset[0];
   const float second = high(pair) * factor[1] + high(added) * added_factor[1] + offset[1];
-  return packed(fmaxf(first, 0.0f), fmaxf(second, 0.0f));
+  return packed(relu(first), relu(second));
 }
 
 // Sixteen factors and eight offsets would take too many registers: they stay in shared memory.
@@ -578,7 +585,7 @@ evaluate(const uint4* __restrict__ source, const uint4* __restrict__ filter,
 #pragma unroll
     for (int e = 0; e < 4; e++) {
       maps[e] = maps[e] * factor[4 * four + e] + offset[4 * four + e] + more[e];
-      if (CLIP) maps[e] = fmaxf(maps[e], 0.0f);
+      if (CLIP) maps[e] = relu(maps[e]);
     }
     out[at] = uint2{packed(maps[0], maps[1]), packed(maps[2], maps[3])};
   });

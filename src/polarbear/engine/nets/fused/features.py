@@ -10,6 +10,8 @@ from run to run, as they do with cuDNN.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -93,7 +95,10 @@ def works(device: torch.device, height: int, width: int) -> bool:
         # Older GPUs have no matrix units for bf16; to compile for them takes minutes.
         if kernels() is None or not _has_bf16(device):
             return False
-        _try_out(device, height, width)
+        with _waiting_is_allowed(device):
+            _try_out(device, height, width)
+    except torch.OutOfMemoryError:
+        raise  # another time there may be room
     except Exception as error:
         log.warning(
             "the fused kernels do not work here, so PyTorch's layers are used, which are slower "
@@ -103,6 +108,20 @@ def works(device: torch.device, height: int, width: int) -> bool:
         )
         return False
     return True
+
+
+@contextmanager
+def _waiting_is_allowed(device: torch.device) -> Iterator[None]:
+    """Let numbers be compared on the host, also amid a step that must not wait for the device."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("default")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def _has_bf16(device: torch.device) -> bool:

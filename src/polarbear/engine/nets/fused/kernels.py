@@ -113,7 +113,7 @@ def convolve(
     if ADD:
         total += tl.load(added + at, mask=here, other=0.0).to(tl.float32)
     if CLIP:
-        total = tl.maximum(total, 0.0)
+        total = tl.where(total < 0, 0.0, total)  # leaves what is no number: a loss must show it
     if RELU:
         total = tl.where(tl.load(activations + at, mask=here, other=0.0) > 0, total, 0.0)
     rounded = total.to(out.dtype.element_ty)
@@ -243,7 +243,7 @@ def normalise(
             CHANNELS,
         )
     if RELU:
-        total = tl.maximum(total, 0.0)
+        total = tl.where(total < 0, 0.0, total)  # leaves what is no number: a loss must show it
     tl.store(out + at, total.to(out.dtype.element_ty), mask=here)
 
 
