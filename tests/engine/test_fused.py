@@ -417,3 +417,15 @@ def test_memory_that_was_full_once_may_be_free_the_next_time(
         fused.works(torch.device("cpu"), 32, 32)
     assert fused.works(torch.device("cpu"), 32, 32)
     fused.works.cache_clear()
+
+
+def test_they_are_tried_where_a_step_must_not_wait_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    mode: list[object] = ["error"]
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: mode[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", mode.append)
+    monkeypatch.setattr(fused, "_try_out", lambda *_: mode.append(f"tried in {mode[-1]}"))
+    monkeypatch.setattr(fused, "_has_bf16", lambda device: True)
+    fused.works.cache_clear()
+    assert fused.works(torch.device("cuda"), 32, 32)
+    fused.works.cache_clear()
+    assert mode == ["error", "default", "tried in default", "error"]
