@@ -13,11 +13,12 @@ import numpy as np
 
 from pages import DASH, DOCS, RESULTS, filled, last_and_over_all, plus_minus, shown, table
 from polarbear.methods.catalogue import METHODS
-from polarbear.report.read.differences import beside_paper
+from polarbear.report.read.beside_paper import beside_paper
 from polarbear.report.read.groups import Group
 from polarbear.report.read.paper import Published, paper_results
 from polarbear.report.read.runs import read_runs
 from polarbear.report.read.words import of_fewer, spans
+from polarbear.score.intervals import Difference
 
 PAGE = DOCS / "results.md"
 BEGIN = "<!-- made by bench/results_page.py -->"
@@ -35,26 +36,28 @@ def tables(results: Path = RESULTS) -> str:
 
 
 def section(folder: Path) -> str:
-    """Return a benchmark's tables: the scores beside the paper's, verdicts and cost."""
+    """Return a benchmark's tables: what the paper has beside it, with verdicts, then the rest."""
     runs = read_runs(folder)
     paper = paper_results(runs.benchmark)
     last = runs.tasks - 1
-    if not paper:
-        heads = ["method", "orders", f"ours, R_{last}", "ours, all tasks", *COSTS]
-        return f"## {runs.benchmark}\n\n{table(heads, map(alone, runs.groups))}"
-    scores = ["method", "orders", f"ours, R_{last}", "paper", "difference", "tasks apart"]
-    scores += ["ours, all tasks", "paper"]
-    told = ["method", "verdict", *COSTS]
-    lines = [(group, paper.get(group.method)) for group in runs.groups]
-    return "\n\n".join(
-        [
-            f"## {runs.benchmark}",
-            table(scores, [[linked(group), *beside(group, theirs)] for group, theirs in lines]),
+    both = [(group, paper[group.method]) for group in runs.groups if group.method in paper]
+    rest = [group for group in runs.groups if group.method not in paper]
+    heads = ["method", "orders", f"ours, R_{last}", "ours, all tasks", *COSTS]
+    parts = [f"## {runs.benchmark}"]
+    if paper:
+        scores = ["method", "orders", f"ours, R_{last}", "paper", "difference"]
+        scores += ["ours, all tasks", "paper", "difference", "tasks apart"]
+        parts += [
+            "### Beside the paper",
+            table(scores, [[linked(group), *beside(group, theirs)] for group, theirs in both]),
             "### Verdicts and cost",
-            table(told, [[linked(g), verdict(g, theirs), *cost(g)] for g, theirs in lines]),
+            table(
+                ["method", "verdict", *COSTS], [[linked(g), verdict(g), *cost(g)] for g, _ in both]
+            ),
             *missing(folder.name, {group.method: group for group in runs.groups}, paper),
+            *(["### Not in the paper's table"] if rest else []),
         ]
-    )
+    return "\n\n".join([*parts, *([table(heads, map(alone, rest))] if rest else [])])
 
 
 def missing(benchmark: str, ours: Mapping[str, Group], paper: Mapping[str, Published]) -> list[str]:
@@ -99,30 +102,31 @@ def alone(group: Group) -> list[str]:
     ]
 
 
-def beside(group: Group, paper: Published | None) -> list[str]:
-    """Return the orders, our means with their intervals, and the paper's with the difference."""
+def beside(group: Group, paper: Published) -> list[str]:
+    """Return the orders, our means with their intervals, the paper's and the differences."""
     ours = [shown(one) for one in last_and_over_all(group)]
-    if paper is None:
-        return [spans(group.orders), ours[0], DASH, DASH, DASH, ours[1], DASH]
-    found = [beside_paper(group, paper, task).difference for task in range(group.tasks)]
-    known = [one for one in found if not np.isnan(one.half_width)]
-    apart, last = sum(abs(one.mean) > one.half_width for one in known), found[-1]
+    found = beside_paper(group, paper)
+    last = found.tasks[max(found.tasks)].difference
     return [
         spans(group.orders),
         ours[0],
         f"{paper.mean[-1]:.2f}",
-        f"{last.mean:+z.3f}" + plus_minus(last.half_width) + of_fewer(last.n[0], group.count),
-        f"{apart} of {len(known)}" if known else DASH,
+        less(last, group.count),
         ours[1],
         f"{np.nanmean(paper.mean):.3f}",
+        less(found.over_all.difference, group.count),
+        f"{found.apart} of {found.told}" if found.told else DASH,
     ]
 
 
-def verdict(group: Group, paper: Published | None) -> str:
-    """Return the sentence in bold with which a page's result begins, where the paper has one."""
+def less(found: Difference, runs: int) -> str:
+    """Return ours less the paper's with its interval, and of how many runs if not of all."""
+    return f"{found.mean:+z.3f}{plus_minus(found.half_width)}{of_fewer(found.n[0], runs)}"
+
+
+def verdict(group: Group) -> str:
+    """Return the sentence in bold with which a page's result begins."""
     page = PAGE.parent / "methods" / f"{group.method}.md"
-    if paper is None or not page.is_file():
-        return "not in the paper's table"
     found = re.search(r"^## Result\n\n\*\*(.+?)\.?\*\*", page.read_text(encoding="utf-8"), re.M)
     return found[1] if found else DASH
 

@@ -15,6 +15,7 @@ from polarbear.cli import main
 from polarbear.cli.commands.runs import _all_read
 from polarbear.cli.shared.several_runs import print_outcomes
 from polarbear.launch.fleet import Outcome
+from polarbear.report.read.paper import paper_results
 from polarbear.runs.folder import RunFolder
 from synthetic_runs import make_run, shapes, summary
 
@@ -82,10 +83,12 @@ def test_two_groups_of_a_method_have_their_own_numbers(capsys: Any) -> None:
     shown = tables(printed(capsys, "compare", long, short, "--paper"))
     titles = [f"ER, epochs {n}, 1 run (order 0, seed 100)" for n in (1, 140)]
     said = f"{short} has no scores after task 21: it has come to task 1"
-    assert list(shown) == [*titles, said]
+    *groups, in_short, last = shown
+    assert (groups, last) == (titles, said)
+    assert in_short.startswith("ours less the paper's")
     few, all_of_them = (shown[title] for title in titles)
     assert few[0] == "not the paper's settings: epochs 1"
-    assert (len(few), len(all_of_them)) == (1 + 1 + 1 + 2 + 1, 1 + 1 + 22 + 1)
+    assert (len(few), len(all_of_them)) == (1 + 1 + 1 + 2 + 1 + 1, 1 + 1 + 22 + 1 + 1)
     ours = {folder: f"{RunFolder(folder).table().r[0]:.3f}" for folder in (long, short)}
     assert few[3].split()[1] == ours[short] != ours[long] == all_of_them[2].split()[1]
 
@@ -105,13 +108,13 @@ def test_json_keeps_every_group(capsys: Any) -> None:
     found = beside_paper(capsys, long, short, "--paper")
     assert set(found) == {"er, epochs 1", "er, epochs 140"}
     for key, folder in (("er, epochs 1", short), ("er, epochs 140", long)):
-        assert found[key][0]["ours"] == RunFolder(folder).table().r[0]
+        assert found[key]["tasks"][0]["ours"] == RunFolder(folder).table().r[0]
     assert list(beside_paper(capsys, long)) == ["er"]
 
 
 def test_a_run_of_few_tasks_counts_for_those_it_has(capsys: Any) -> None:
     both = cifar_run("long", 0.7), cifar_run("short", 0.2, order=1, tasks=2, done=2)
-    lines = beside_paper(capsys, *both, "--paper")["er"]
+    lines = beside_paper(capsys, *both, "--paper")["er"]["tasks"]
     assert [line["runs"] for line in lines] == [2, 2, *[1] * 20]
 
 
@@ -136,7 +139,7 @@ def test_the_difference_from_the_paper_has_the_error_of_both_sides(capsys: Any) 
     values = [0.70, 0.66, 0.71, 0.64]
     for order, value in enumerate(values):
         summary(Path(f"r/iirc-cifar/er/order-{order}.json"), [value] + [0.5] * 21, order=order)
-    first = beside_paper(capsys, "r")["er"][0]
+    first = beside_paper(capsys, "r")["er"]["tasks"][0]
     # ER in the paper: 0.72 (0.039) over ten orders.
     due = stats.ttest_ind_from_stats(
         *(np.mean(values), np.std(values, ddof=1), 4), *(0.72, 0.039, 10), equal_var=False
@@ -156,8 +159,67 @@ def test_one_run_has_no_interval(capsys: Any) -> None:
     cifar_run("one", 0.7)
     shown = printed(capsys, "compare", "one")
     assert "One run on a side has no interval: run more class orders (--orders 0-9)." in shown
-    (line, *_) = beside_paper(capsys, "one")["er"]
-    assert (line["half_width"], line["ours_std"], line["runs"]) == (None, None, 1)
+    found = beside_paper(capsys, "one")["er"]
+    for line in (found["tasks"][0], found["mean"]):
+        assert (line["half_width"], line["ours_std"], line["runs"]) == (None, None, 1)
+    assert (found["tasks_apart"], found["verdict"]) == (None, None)
+
+
+def test_the_means_over_tasks_have_the_papers_deviation_at_its_most(capsys: Any) -> None:
+    levels = [0.14, 0.16, 0.19, 0.15, 0.17]
+    for order, level in enumerate(levels):
+        summary(Path(f"r/iirc-cifar/er/order-{order}.json"), [level] * 22, order=order)
+    mean = beside_paper(capsys, "r")["er"]["mean"]
+    papers = paper_results("iirc-cifar")["er"]
+    theirs = papers.mean.mean(), papers.std.mean()
+    due = stats.ttest_ind_from_stats(
+        *(np.mean(levels), np.std(levels, ddof=1), 5), *theirs, 10, equal_var=False
+    )
+    assert (mean["task"], mean["runs"], mean["paper_std"]) == ("mean", 5, pytest.approx(theirs[1]))
+    assert mean["difference"] == pytest.approx(np.mean(levels) - theirs[0])
+    variances = [np.var(levels, ddof=1) / 5, theirs[1] ** 2 / 10]
+    df = sum(variances) ** 2 / (variances[0] ** 2 / 4 + variances[1] ** 2 / 9)
+    half = stats.t.ppf(0.975, df) * mean["difference"] / due.statistic
+    assert mean["half_width"] == pytest.approx(half + 0.005 / 22**0.5)
+    line = printed(capsys, "compare", "r").splitlines()[3 + 22]
+    assert line.split()[:2] == ["mean", f"{np.mean(levels):.3f}"]
+
+
+def of_paper(method: str, less: float, tasks: int = 22) -> None:
+    """Three runs on the paper's scores, but for some tasks, which are lower."""
+    scores = paper_results("iirc-cifar")[method].mean.copy()
+    scores[:tasks] -= less
+    for order in range(3):
+        summary(Path(f"r/iirc-cifar/{method}/order-{order}.json"), [*scores], order=order)
+
+
+def test_a_verdict_is_by_the_mean_over_tasks_and_by_how_many_are_apart(capsys: Any) -> None:
+    of_paper("er", 0.0)
+    of_paper("lucir", 0.3)  # whose deviations are wide
+    of_paper("agem", 0.1, tasks=3)  # as many as chance puts there in one of ten cases
+    of_paper("icarl-norm", 0.06, tasks=4)  # in one of fifty
+    of_paper("icarl-cnn", 0.1, tasks=1)
+    found = beside_paper(capsys, "r")
+    said = {name: (one["tasks_apart"], one["verdict"]) for name, one in found.items()}
+    assert said["er"] == (0, "within chance")
+    assert said["lucir"][1] == "differs"
+    assert said["icarl-cnn"] == (1, "within chance")
+    assert said["agem"] == (3, "within chance")
+    assert said["icarl-norm"] == (4, "differs")
+    assert (
+        abs(found["icarl-norm"]["mean"]["difference"]) < found["icarl-norm"]["mean"]["half_width"]
+    )
+    in_short = tables(printed(capsys, "compare", "r"))
+    (lines,) = (lines for title, lines in in_short.items() if title.startswith("ours less"))
+    assert [line.split()[0] for line in lines] == [
+        "ER",
+        "A-GEM",
+        "iCaRL-CNN",
+        "iCaRL-norm",
+        "LUCIR",
+    ]
+    shown = dict(line.rsplit("  ", 1) for line in lines)
+    assert {words.split()[0]: v.strip() for words, v in shown.items()}["iCaRL-norm"] == "differs"
 
 
 def of_orders(folder: str, method: str, orders: Any, level: float = 0.5, **settings: Any) -> Path:
@@ -248,7 +310,8 @@ def test_results_of_several_benchmarks_are_compared_one_after_another(
     capsys: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     alone = printed(capsys, "compare", RESULTS / "iirc-cifar")
-    assert sum(map(bool, tables(alone).values())) == 7  # methods with numbers
+    with_numbers = [title for title, lines in tables(alone).items() if lines]
+    assert len(with_numbers) == 7 + 1  # methods, and the table of all of them
     shown = printed(capsys, "compare", RESULTS)
     fives, fifty, second = (
         f"{name}: the paper has no table for it\n\n"

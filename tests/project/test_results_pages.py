@@ -12,7 +12,7 @@ import pytest
 
 from doc_pages import PAGES, ROOT, bench_script
 from polarbear.methods.catalogue import METHODS
-from polarbear.report.read.differences import beside_paper
+from polarbear.report.read.beside_paper import after_task, beside_paper
 from polarbear.report.read.paper import paper_results
 from polarbear.report.read.runs import read_runs
 
@@ -186,16 +186,39 @@ def test_the_differences_of_a_page_are_those_that_compare_prints(method: str) ->
     (said,) = re.findall(r"^\| difference ± 95 % interval \|(.*)\|$", page, re.M)
     (group,) = read_runs(RESULTS / method).groups
     paper = paper_results(group.benchmark)[method]
-    due = [beside_paper(group, paper, int(task)).difference for task in cells(tasks)]
+    due = [after_task(group, paper, int(task)).difference for task in cells(tasks)]
     shown = [f"{one.mean:+.3f} ± {one.half_width:.3f}" for one in due]
     assert [one.replace("−", "-") for one in cells(said)] == shown
+
+
+@pytest.mark.parametrize("method", sorted(paper_results("iirc-cifar")))
+def test_a_verdict_is_what_the_files_say(method: str) -> None:
+    (said,) = re.findall(r"^## Result\n\n\*\*(.*?)\*\*", PAGES[f"docs/methods/{method}.md"], re.M)
+    (group,) = read_runs(RESULTS / method).groups
+    found = beside_paper(group, paper_results("iirc-cifar")[method])
+    words = {"differs": ("Differs, open", "Differs, explained"), "within chance": ("Reproduced",)}
+    due = ("Not decided",) if group.count < 3 else words[found.verdict]
+    assert said.startswith(due)
+    orders = {1: "one order", 3: "three orders", 5: "five orders"}
+    assert group.count == 10 or orders[group.count] in said or found.verdict == "differs"
+    over = found.over_all.difference
+    if round(over.mean, 3):
+        wide = f" ± {over.half_width:.3f}" if found.told else ""
+        side = "below" if over.mean < 0 else "above"
+        assert f"{abs(over.mean):.3f}{wide} {side} the paper over all tasks" in said
+    else:
+        assert f"equal to the paper over all tasks ({found.over_all.a:.3f})" in said
+    row = next(line for line in PAGES["README.md"].splitlines() if f"/{method}.md#result)" in line)
+    assert due[0].lower() in row or "differs, explained" in row
+    if "no task's interval leaves 0 out" in said:
+        assert found.apart == 0
 
 
 def test_what_is_said_of_icarl_cnn_in_words_is_so() -> None:
     page, found = PAGES["docs/methods/icarl-cnn.md"], runs("icarl-cnn")
     (group,) = read_runs(RESULTS / "icarl-cnn").groups
     paper = paper_results(group.benchmark)["icarl-cnn"]
-    beside = [beside_paper(group, paper, task).difference for task in range(22)]
+    beside = [after_task(group, paper, task).difference for task in range(22)]
     low = [f"{-one.mean:.3f}" for one in beside if one.mean + one.half_width < 0]
     assert f"After these ours is {' and '.join(low)} below the paper" in page
     above = [task for task, one in enumerate(beside) if one.mean > 0]
@@ -504,13 +527,18 @@ def test_the_page_of_results_is_what_the_script_writes(maker: ModuleType) -> Non
 
 def test_a_row_has_our_mean_the_papers_and_their_difference(maker: ModuleType) -> None:
     row, _ = (line for line in maker.tables().splitlines() if line.startswith("| [ER](methods/er"))
-    _, orders, ours, paper, difference, _, over, _ = cells(row)
+    _, orders, ours, paper, difference, over, papers_over, less, apart = cells(row)
     found = runs("er")
     last = mean(run["r"][21] for run in found)
     assert (orders, paper) == ("0–9", "0.13")
     assert ours.startswith(f"{last:.3f} ± ")
     assert difference.startswith(f"{last - 0.13:+.3f} ± ")
-    assert over.startswith(f"{mean(mean(run['r']) for run in found):.3f} ± ")
+    over_all = mean(mean(run["r"]) for run in found)
+    assert over.startswith(f"{over_all:.3f} ± ")
+    printed_in_the_paper = mean(paper_results("iirc-cifar")["er"].mean)
+    assert papers_over == f"{printed_in_the_paper:.3f}"
+    assert less.startswith(f"{over_all - printed_in_the_paper:+.3f} ± ")
+    assert apart == "10 of 22"
 
 
 @pytest.mark.parametrize(("method", "count"), [("finetune", 7), ("icarl-norm", 2), ("ncm", 1)])
@@ -518,12 +546,12 @@ def test_minutes_of_fewer_files_than_a_row_has_say_so(
     maker: ModuleType, method: str, count: int
 ) -> None:
     title = f"| [{METHODS[method].title}](methods/"
-    _, row, *_ = (line for line in maker.tables().splitlines() if line.startswith(title))
-    found = runs(method)
+    *_, row = (line for line in maker.section(RESULTS).splitlines() if line.startswith(title))
+    cost, found = cells(row)[-4:], runs(method)
     seconds = [one["cost"]["device_seconds"] for one in found if "cost" in one]
     fewer = f" (n = {count})" if count < len(found) else ""
-    assert cells(row)[3:5] == [f"{mean(seconds) / 60:.1f}{fewer}", str(len(found))]
-    assert cells(row)[2] == f"{mean(one['seconds'] for one in found) / 60:.1f}"
+    assert cost[1:3] == [f"{mean(seconds) / 60:.1f}{fewer}", str(len(found))]
+    assert cost[0] == f"{mean(one['seconds'] for one in found) / 60:.1f}"
 
 
 def test_a_score_of_fewer_files_than_a_row_has_says_so(maker: ModuleType, tmp_path: Path) -> None:
@@ -534,11 +562,11 @@ def test_a_score_of_fewer_files_than_a_row_has_says_so(maker: ModuleType, tmp_pa
         r = [*content["r"][:-1], None]
         file.write_text(json.dumps(content | {"r": r, "scores": {}}), encoding="utf-8")
     row, _ = (line for line in maker.tables(tmp_path).splitlines() if line.startswith("| [ER]"))
-    _, orders, ours, _, difference, _, over, _ = cells(row)
+    _, orders, ours, _, difference, over, _, less, _ = cells(row)
     last = mean(run["r"][21] for run in runs("er")[4:])
     assert orders == "0–9"
     assert ours.startswith(f"{last:.3f} ± ")
-    assert all(cell.endswith(" (n = 6)") for cell in (ours, difference, over))
+    assert all(cell.endswith(" (n = 6)") for cell in (ours, difference, over, less))
 
 
 def test_what_has_not_been_run_is_said_with_the_command_that_runs_it(
@@ -563,7 +591,7 @@ def test_a_row_of_ones_own_needs_its_files_alone(maker: ModuleType, tmp_path: Pa
         file.write_text(json.dumps(content | {"method": "mine"}), encoding="utf-8")
     (tmp_path / "ablations" / "iirc-cifar").mkdir(parents=True)
     rows = [line for line in maker.tables(tmp_path).splitlines() if line.startswith("| mine |")]
-    assert [cells(row)[1] for row in rows] == ["0–9", "not in the paper's table"]
+    assert [cells(row)[1:4] for row in rows] == [["0–9", "0.113 ± 0.008", "0.166 ± 0.011"]]
     assert "ablations" not in maker.tables(tmp_path)
 
 

@@ -1,7 +1,7 @@
 """``polarbear compare``: two runs or groups with each other, or results with the paper's tables."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,20 +20,15 @@ from polarbear.cli.shared.console import (
 )
 from polarbear.cli.shared.opening import NO_DEPARTURE
 from polarbear.cli.shared.options import JOBS, Json, Results, flag
-from polarbear.report.read.differences import (
-    PAPERS_ROUNDING,
-    Beside,
-    beside_paper,
-    between,
-    shared_orders,
-)
+from polarbear.report.read.beside_paper import PAPERS_ROUNDING, BesidePaper, beside_paper
+from polarbear.report.read.differences import Beside, between, mean_r, r_after, shared_orders
 from polarbear.report.read.grouping import in_words, warn_of_twins
 from polarbear.report.read.groups import Group, Run, Runs
 from polarbear.report.read.paper import Published, paper_results
 from polarbear.report.read.runs import read_benchmarks, read_runs
 from polarbear.report.read.words import which_runs
 from polarbear.runs.result_file import departures
-from polarbear.score.intervals import Sample
+from polarbear.score.intervals import Difference, Sample
 
 Line = dict[str, Any]
 
@@ -93,7 +88,7 @@ def _compare_two(runs: Runs, a: Path, b: Path, *, json: bool) -> None:
         for line in (*content["tasks"], *([content["mean"]] if content["mean"] else [])):
             table.add_row(*_cells(line, "a", "b"), _p(line["p"]), _n(line))
         print_table(screen, table)
-        screen.print(f"{_verdict(content['tasks'])}\n", soft_wrap=True)
+        screen.print(f"{_chance(content['tasks'])}\n", soft_wrap=True)
     for side, path, place in ((sides[0], a, 0), (sides[1], b, 1)):
         there = [pair[place].name for pair in pairs]
         for group in (group for group in side if group.name not in there):
@@ -133,8 +128,8 @@ def _matched(a: Sequence[Group], b: Sequence[Group]) -> list[tuple[Group, Group]
 
 def _two_groups(a: Group, b: Group, path_a: Path, path_b: Path) -> Line:
     tasks = np.flatnonzero(np.multiply(a.counts(), b.counts())).tolist()
-    lines = [{"task": j, **_line(between(a, b, partial(_r, task=j)))} for j in tasks]
-    over = {"task": "mean", **_line(between(a, b, partial(_mean_r, tasks=tasks)))}
+    lines = [{"task": j, **_line(between(a, b, partial(r_after, task=j)))} for j in tasks]
+    over = {"task": "mean", **_line(between(a, b, partial(mean_r, tasks=tasks)))}
     return {
         "a": {"name": a.name, "path": str(path_a), "runs": a.count},
         "b": {"name": b.name, "path": str(path_b), "runs": b.count},
@@ -142,15 +137,6 @@ def _two_groups(a: Group, b: Group, path_a: Path, path_b: Path) -> Line:
         "tasks": [line for line in lines if line["difference"] is not None],
         "mean": over if len(tasks) > 1 and over["difference"] is not None else None,
     }
-
-
-def _r(run: Run, task: int) -> float:
-    return float(run.scores["pw_jaccard"][task])
-
-
-def _mean_r(run: Run, tasks: Sequence[int]) -> float:
-    """Return the mean of R_j over tasks, NaN for a run that has not come through all of them."""
-    return float(np.mean(run.scores["pw_jaccard"][list(tasks)])) if tasks else math.nan
 
 
 def _line(beside: Beside) -> Line:
@@ -178,7 +164,7 @@ def _how(a: Group, b: Group) -> str:
 
 def _compare_with_paper(benchmarks: Sequence[Runs], *, json: bool) -> None:
     found = {
-        runs.benchmark: _tables_with_paper(runs, published)
+        runs.benchmark: _groups_with_paper(runs, published)
         for runs in benchmarks
         if (published := paper_results(runs.benchmark))
     }
@@ -188,7 +174,7 @@ def _compare_with_paper(benchmarks: Sequence[Runs], *, json: bool) -> None:
             "give two folders, and they are compared with each other"
         )
     if json:
-        print_json(found)
+        print_json({name: _as_json(groups) for name, groups in found.items()})
         return
     screen = console()
     for runs in benchmarks:
@@ -200,46 +186,70 @@ def _compare_with_paper(benchmarks: Sequence[Runs], *, json: bool) -> None:
         _print_tables(runs, found[runs.benchmark])
 
 
-def _tables_with_paper(runs: Runs, published: dict[str, Published]) -> dict[str, list[Line]]:
-    """Return the lines of each group whose method the paper has."""
+def _groups_with_paper(
+    runs: Runs, published: dict[str, Published]
+) -> dict[str, tuple[Group, BesidePaper]]:
+    """Return each group whose method the paper has, beside the paper."""
     # Several groups of a method differ in their names, and only a lone one is named as the method.
     groups = [group for group in runs.groups if group.method in published]
-    return {group.name: _with_paper(group, published[group.method]) for group in groups}
+    return {group.name: (group, beside_paper(group, published[group.method])) for group in groups}
 
 
-def _print_tables(runs: Runs, found: dict[str, list[Line]]) -> None:
+def _as_json(found: Mapping[str, tuple[Group, BesidePaper]]) -> dict[str, Line]:
+    return {
+        name: {
+            "tasks": [_with_paper(group, beside, task) for task in beside.tasks],
+            "mean": _mean_with_paper(group, beside),
+            "tasks_apart": beside.apart if beside.told else None,
+            "verdict": beside.verdict,
+        }
+        for name, (group, beside) in found.items()
+    }
+
+
+def _print_tables(runs: Runs, found: Mapping[str, tuple[Group, BesidePaper]]) -> None:
     published = paper_results(runs.benchmark)
     for group in runs.groups:
         if group.name in found:
-            _print(group, found[group.name], published[group.method])
+            _print(*found[group.name], published[group.method])
         else:
             console().print(f"{group.title}: the paper has no numbers for it\n", soft_wrap=True)
+    if len(found) > 1:
+        _print_in_short(found.values())
     _say_short(runs)
 
 
-def _with_paper(group: Group, paper: Published) -> list[Line]:
-    done = np.flatnonzero(np.asarray(group.counts()) * ~np.isnan(paper.mean)).tolist()
-    lines = []
-    for task in done:
-        line = _line(beside_paper(group, paper, task))
-        std = Sample.of([_r(run, task) for run in group.runs]).std
-        lines.append(
-            {
-                "task": task,
-                "ours": line["a"],
-                "ours_std": None if math.isnan(std) else std,
-                "runs": line["n"][0],
-                "paper": line["b"],
-                "paper_std": float(paper.std[task]),
-                "paper_runs": line["n"][1],
-                "difference": line["difference"],
-                "half_width": line["half_width"],
-            }
-        )
-    return lines
+def _with_paper(group: Group, beside: BesidePaper, task: int) -> Line:
+    values = [r_after(run, task) for run in group.runs]
+    theirs = paper_results(group.benchmark)[group.method].std[task]
+    return {"task": task, **_sides(beside.tasks[task], values, float(theirs))}
 
 
-def _print(group: Group, lines: list[Line], paper: Published) -> None:
+def _mean_with_paper(group: Group, beside: BesidePaper) -> Line | None:
+    """Return the line of the means over tasks; None where these are no more than one."""
+    if len(beside.tasks) < 2:
+        return None
+    tasks = [*beside.tasks]
+    values = [mean_r(run, tasks) for run in group.runs]
+    theirs = paper_results(group.benchmark)[group.method].std[tasks].mean()
+    return {"task": "mean", **_sides(beside.over_all, values, float(theirs))}
+
+
+def _sides(beside: Beside, values: Sequence[float], papers_std: float) -> Line:
+    line, std = _line(beside), Sample.of(values).std
+    return {
+        "ours": line["a"],
+        "ours_std": None if math.isnan(std) else std,
+        "runs": line["n"][0],
+        "paper": line["b"],
+        "paper_std": papers_std,
+        "paper_runs": line["n"][1],
+        "difference": line["difference"],
+        "half_width": line["half_width"],
+    }
+
+
+def _print(group: Group, beside: BesidePaper, paper: Published) -> None:
     screen = console()
     screen.print(_described(group), style="bold", soft_wrap=True)
     # What the paper did not run, as far as the runs tell their settings.
@@ -255,11 +265,40 @@ def _print(group: Group, lines: list[Line], paper: Published) -> None:
         soft_wrap=True,
     )
     table = plain_table("task", "ours", "paper", "difference", "95 %", "std", "paper std", "n")
+    lines, mean = [_with_paper(group, beside, j) for j in beside.tasks], None
     for line in lines:
         stds = share(line["ours_std"]), share(line["paper_std"])
         table.add_row(*_cells(line, "ours", "paper", 2), *stds, str(line["runs"]))
+    if (mean := _mean_with_paper(group, beside)) is not None:
+        stds = share(mean["ours_std"]), f"≤{mean['paper_std']:.3f}"
+        table.add_row(*_cells(mean, "ours", "paper"), *stds, str(mean["runs"]))
     print_table(screen, table)
-    screen.print(f"{_verdict(lines)}\n", soft_wrap=True)
+    said = _chance(lines)
+    if mean is not None and mean["half_width"] is not None:
+        where = "outside" if beside.over_all.difference.significant else "inside"
+        said += f" Over all tasks it is {where}: {beside.verdict}."
+    screen.print(f"{said}\n", soft_wrap=True)
+
+
+def _print_in_short(found: Iterable[tuple[Group, BesidePaper]]) -> None:
+    """Print what the tables above come to, a line per group."""
+    screen = console()
+    table = plain_table("ours less the paper's", "n", "last task", "all tasks", "apart", " ")
+    for group, beside in found:
+        if beside.tasks:
+            last = beside.tasks[max(beside.tasks)].difference
+            apart = f"{beside.apart} of {beside.told}" if beside.told else "–"
+            shown = _shown(last), _shown(beside.over_all.difference)
+            table.add_row(group.title, str(group.count), *shown, apart, beside.verdict or "–")
+    print_table(screen, table)
+    screen.print()
+
+
+def _shown(found: Difference) -> str:
+    if math.isnan(found.mean):
+        return "–"
+    wide = "" if math.isnan(found.half_width) else f" ±{found.half_width:.3f}"
+    return f"{found.mean:+z.3f}{wide}"
 
 
 # --- both
@@ -289,7 +328,7 @@ def _n(line: Line) -> str:
     return str(a) if line["paired"] else f"{a}, {b}"
 
 
-def _verdict(lines: Sequence[Line]) -> str:
+def _chance(lines: Sequence[Line]) -> str:
     """Say how many differences are more than chance, and how many of them chance makes."""
     told = [line for line in lines if line["half_width"] is not None]
     if not told:

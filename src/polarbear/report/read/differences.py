@@ -1,18 +1,16 @@
-"""Two groups of runs, or a group and the paper's numbers, held against each other."""
+"""Two groups of runs held against each other."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from polarbear.report.read.groups import Group, Run
-from polarbear.report.read.paper import Published
-from polarbear.score.intervals import Difference, Sample, difference, paired, welch
+from polarbear.score.intervals import Difference, Sample, difference, paired
 
 #: What is compared of a run, such as its R_j after some task; NaN where it has none.
 Value = Callable[[Run], float]
-
-#: The paper prints means with two digits: what it measured may lie so far from what it prints.
-PAPERS_ROUNDING = 0.005
 
 
 @dataclass(frozen=True)
@@ -46,14 +44,14 @@ def between(a: Group, b: Group, value: Value) -> Beside:
     return Beside(Sample.of(ours).mean, Sample.of(theirs).mean, paired(ours, theirs))
 
 
-def beside_paper(group: Group, paper: Published, task: int) -> Beside:
-    """Compare a group's R_j after a task with the paper's; its rounding widens the interval."""
-    ours = Sample.of([float(run.scores["pw_jaccard"][task]) for run in group.runs])
-    theirs = Sample(float(paper.mean[task]), float(paper.std[task]), paper.runs)
-    found = welch(ours, theirs)
-    # No p: the means as they are printed are not those that were measured.
-    wider = replace(found, half_width=found.half_width + PAPERS_ROUNDING, p=math.nan)
-    return Beside(ours.mean, theirs.mean, wider)
+def r_after(run: Run, task: int) -> float:
+    """Return a run's R_j after a task, NaN where it has not come so far."""
+    return float(run.scores["pw_jaccard"][task])
+
+
+def mean_r(run: Run, tasks: Sequence[int]) -> float:
+    """Return the mean of R_j over tasks, NaN for a run that has not come through all of them."""
+    return float(np.mean(run.scores["pw_jaccard"][list(tasks)])) if tasks else math.nan
 
 
 def _of_order(group: Group, order: int, value: Value) -> float:
