@@ -400,20 +400,27 @@ def test_where_kernels_do_not_compile_that_is_said_once(
     assert "Failed to find C compiler" in said
 
 
+FULL = [
+    torch.OutOfMemoryError("CUDA out of memory"),
+    RuntimeError("Triton Error [CUDA]: out of memory"),
+]
+
+
+@pytest.mark.parametrize("error", FULL, ids=["PyTorch's", "Triton's"])
 def test_memory_that_was_full_once_may_be_free_the_next_time(
-    monkeypatch: pytest.MonkeyPatch,
+    error: RuntimeError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[object] = []
 
     def fill(*asked: object) -> None:
         tried.append(asked)
         if len(tried) == 1:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise error
 
     monkeypatch.setattr(fused, "_try_out", fill)
     monkeypatch.setattr(fused, "_has_bf16", lambda device: True)
     fused.works.cache_clear()
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(type(error), match="out of memory"):
         fused.works(torch.device("cpu"), 32, 32)
     assert fused.works(torch.device("cpu"), 32, 32)
     fused.works.cache_clear()
@@ -429,3 +436,17 @@ def test_they_are_tried_where_a_step_must_not_wait_too(monkeypatch: pytest.Monke
     assert fused.works(torch.device("cuda"), 32, 32)
     fused.works.cache_clear()
     assert mode == ["error", "default", "tried in default", "error"]
+
+
+def test_a_mode_that_is_the_default_already_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    # PyTorch warns of whatever is set; where a warning is an error the kernels would be left out.
+    def warn(mode: object) -> None:
+        raise UserWarning("Synchronization debug mode is a prototype feature")
+
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", warn)
+    monkeypatch.setattr(fused, "_try_out", lambda *_: None)
+    monkeypatch.setattr(fused, "_has_bf16", lambda device: True)
+    fused.works.cache_clear()
+    assert fused.works(torch.device("cuda"), 32, 32)
+    fused.works.cache_clear()

@@ -609,7 +609,7 @@ def test_all_kernels_are_tried_and_no_random_number_is_drawn() -> None:
 
 # Kernels, what they have, what takes its place, and what is seen of that.
 FAULTS = [
-    ("forward<64, JOINED", "fmaxf(first, 0.0f)", "first", "features of an image"),
+    ("forward<64, JOINED", "relu(first)", "first", "features of an image"),
     ("forward<16, NORMALISED", "+= momentum", "+= 0 * momentum", "statistics of a layer"),
     ("evaluate<16, true, true", "if (CLIP)", "if (false)", "features of an image in evaluation"),
     (
@@ -660,6 +660,22 @@ def test_where_they_do_not_compile_it_is_said_once_and_tritons_are_used(
     assert not any(whole_images.work(torch.device("cpu"), 32, 32) for _ in range(2))
     assert len(caplog.messages) == 1
     assert "so slower ones are used: RuntimeError: no such instruction" in caplog.text
+
+
+@pytest.mark.usefixtures("tried")
+@pytest.mark.skipif(ON_GPU, reason="emulated where there is no GPU")
+def test_a_gpu_that_is_full_as_they_are_loaded_may_have_room_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fill(source: str, name: str) -> object:
+        raise RuntimeError("CUDA error: out of memory")  # as the driver says it
+
+    with monkeypatch.context() as full:
+        full.setattr(blocks, "compile_kernel", fill)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            whole_images.work(torch.device("cpu"), 32, 32)
+    monkeypatch.setattr(whole_images, "try_out", lambda device: None)
+    assert whole_images.work(torch.device("cpu"), 32, 32)
 
 
 # Triton's kernels do the other layers. They cannot be interpreted in bfloat16.

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from polarbear.base.out_of_memory import ran_out
 from polarbear.engine.nets.fused import agreement, whole_images
 from polarbear.engine.nets.fused.backward import BackwardPass
 from polarbear.engine.nets.fused.evaluation import evaluated_maps
@@ -97,9 +98,9 @@ def works(device: torch.device, height: int, width: int) -> bool:
             return False
         with _waiting_is_allowed(device):
             _try_out(device, height, width)
-    except torch.OutOfMemoryError:
-        raise  # another time there may be room
     except Exception as error:
+        if ran_out(error):
+            raise  # another time there may be room
         log.warning(
             "the fused kernels do not work here, so PyTorch's layers are used, which are slower "
             "(--no-fused does not try): %s: %s",
@@ -113,10 +114,10 @@ def works(device: torch.device, height: int, width: int) -> bool:
 @contextmanager
 def _waiting_is_allowed(device: torch.device) -> Iterator[None]:
     """Let numbers be compared on the host, also amid a step that must not wait for the device."""
-    if device.type != "cuda":
+    before = torch.cuda.get_sync_debug_mode() if device.type == "cuda" else 0
+    if not before:  # waiting is allowed, and to say so again would make PyTorch warn
         yield
         return
-    before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("default")
     try:
         yield

@@ -8,6 +8,7 @@ from functools import cache
 
 import torch
 
+from polarbear.base.out_of_memory import ran_out
 from polarbear.engine.nets.fused import agreement, blocks, means, stem, widen
 
 log = logging.getLogger("polarbear")
@@ -20,9 +21,9 @@ def work(device: torch.device, height: int, width: int) -> bool:
         if not suit_images(device, height, width):
             return False
         try_out(device)
-    except torch.OutOfMemoryError:
-        raise
     except Exception as error:  # a private function of PyTorch, and whatever a GPU may lack
+        if ran_out(error):
+            raise  # another time there may be room
         log.warning(
             "the kernels for whole images do not work here, so slower ones are used: %s: %s",
             type(error).__name__,
