@@ -1,6 +1,7 @@
 """The commands that read results: what they print, what they refuse to write."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -312,6 +313,8 @@ def test_results_of_several_benchmarks_are_compared_one_after_another(
     alone = printed(capsys, "compare", RESULTS / "iirc-cifar")
     with_numbers = [title for title, lines in tables(alone).items() if lines]
     assert len(with_numbers) == 7 + 1  # methods, and the table of all of them
+    (others,) = (title for title in tables(alone) if title.startswith("The paper has no numbers"))
+    assert {"finetune", "Kin"} < {*re.split(", |for |[.]", others)}
     shown = printed(capsys, "compare", RESULTS)
     fives, fifty, second = (
         f"{name}: the paper has no table for it\n\n"

@@ -209,13 +209,12 @@ def _as_json(found: Mapping[str, tuple[Group, BesidePaper]]) -> dict[str, Line]:
 
 def _print_tables(runs: Runs, found: Mapping[str, tuple[Group, BesidePaper]]) -> None:
     published = paper_results(runs.benchmark)
-    for group in runs.groups:
-        if group.name in found:
-            _print(*found[group.name], published[group.method])
-        else:
-            console().print(f"{group.title}: the paper has no numbers for it\n", soft_wrap=True)
+    for group, beside in found.values():
+        _print(group, beside, published[group.method])
     if len(found) > 1:
         _print_in_short(found.values())
+    if others := [group.title for group in runs.groups if group.name not in found]:
+        console().print(f"The paper has no numbers for {', '.join(others)}.\n", soft_wrap=True)
     _say_short(runs)
 
 
