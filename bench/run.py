@@ -9,11 +9,15 @@
 On a GPU a step's time is the device's, so training and in-task validation are counted together;
 what one epoch's validation takes is measured apart. A fleet has one core: with several processes,
 runs go on while another's steps are captured or its scores worked out. Each prints a bill.
+
+The exit code is 1 where a run failed or a process was lost, else 0: also where a signal stopped
+the runs, which go on from their checkpoints when the same command is given again.
 """
 
 import argparse
 import json
 import platform
+import signal
 import sys
 import time
 from collections import Counter
@@ -21,12 +25,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
+from polarbear.base.errors import PolarbearError
 from polarbear.base.files import write_json
 from polarbear.engine.evaluation import Evaluation
 from polarbear.engine.steps.captured import CapturedSteps
@@ -36,15 +40,15 @@ from polarbear.launch.fleet import Fleet, Job, Outcome, run_fleet
 from polarbear.launch.left_to_do import prepare_rest
 from polarbear.launch.stop import stop_on_signal
 from polarbear.methods.presets import settings_for
+from polarbear.methods.registry import make_options, resolve
 from polarbear.named.registry import load
 from polarbear.runs.cost import Cost
 from polarbear.runs.folder import RunFolder
 from polarbear.runs.result_file import result_path, summarise
 from polarbear.settings.settings import Settings
+from processes import SPAWN, Place, in_processes, places, stop_with_parent_alone
 
 SPENT: Counter[str] = Counter()
-# Not forked: a process that has a GPU must not be.
-SPAWN = get_context("spawn")
 
 
 def clocked(owner: Any, name: str, part: str) -> None:
@@ -86,10 +90,32 @@ def named_settings(file: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def job(one: Chosen, args: argparse.Namespace) -> Job:
+@dataclass(frozen=True)
+class Planned:
+    """A run that can be made ready: in any process, unlike a job."""
+
+    folder: Path
+    settings: Settings
+
+
+def plan(args: argparse.Namespace, refuse: Callable[[str], NoReturn]) -> list[Planned]:
+    """Make the settings of all runs: a bad one is refused before anything is trained."""
+    runs = []
+    for one in (one for spec in args.runs for one in chosen(spec, args.benchmark)):
+        try:
+            runs.append(planned(one, args))
+        except PolarbearError as error:
+            refuse(f"{one.method}:{one.order}@{one.benchmark}: {error}")
+    return runs
+
+
+def planned(one: Chosen, args: argparse.Namespace) -> Planned:
+    """Return a run's folder and its settings, once its method has taken the options."""
     asked = {**asdict(one), **args.settings, **args.variants.get(one.method, {})}
     folder = args.out / one.benchmark / one.method.replace(":", ".") / f"order-{one.order}"
-    return job_into(folder, settings_for(**asked, keep_scores=True), args.root)
+    settings = settings_for(**asked, keep_scores=True)
+    make_options(resolve(settings.method), settings.options)
+    return Planned(folder, settings)
 
 
 def job_into(folder: Path, settings: Settings, root: str | Path) -> Job:
@@ -127,6 +153,13 @@ def write_summary(path: Path, args: argparse.Namespace) -> None:
     write_json(result_path(args.results, summary | named), summary)
 
 
+def at_least_one(word: str) -> int:
+    """Read how many there are to be."""
+    if int(word) < 1:
+        raise argparse.ArgumentTypeError(f"it must be 1 or more, not {word}")
+    return int(word)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -140,83 +173,62 @@ def main() -> int:
     parser.add_argument(
         "--variants", type=named_settings, default={}, help="JSON file of settings by name"
     )
-    parser.add_argument("--at-once", type=int, help="runs side by side, of each process")
-    parser.add_argument("--processes", type=int, default=1, help="fleets on the same GPU")
+    parser.add_argument("--at-once", type=at_least_one, help="runs side by side, of each process")
+    parser.add_argument("--processes", type=at_least_one, default=1, help="fleets on the same GPU")
     parser.add_argument("--save-every", type=float, default=60.0, help="seconds")
     args = parser.parse_args()
-    runs = [one for spec in args.runs for one in chosen(spec, args.benchmark)]
-    began, common = time.perf_counter(), Common(SPAWN.Value("i", 0), SPAWN.Value("i", 0))
+    return train_all(plan(args, parser.error), args)
+
+
+def train_all(runs: Sequence[Planned], args: argparse.Namespace) -> int:
+    """Train all runs, here or by several processes; returns the command's exit code."""
+    began, here = time.perf_counter(), places(args.processes)
     if args.processes == 1:
-        train(runs, args, common)
-        return 0
-    codes = [*in_processes(partial(train, runs, args, common), args.processes)]
-    print(f"{args.processes} processes: {len(runs)} runs in {time.perf_counter() - began:.0f} s")
-    return max(map(abs, codes))
+        codes = [train(runs, args, here[0])]
+    else:
+        codes = in_processes(partial(train, runs, args), here)
+        seconds = time.perf_counter() - began
+        print(f"{args.processes} processes: {len(runs)} runs in {seconds:.0f} s")
+    for one in here[0].left(runs):
+        print(one.folder, "unfinished: not begun")
+    for code in codes:
+        if code < 0:
+            print(f"signal {-code} ended a process: give the command again for what it had begun")
+    # A process that is stopped before it trains has nothing to save, and ends at once.
+    return int(any(code not in (0, -signal.SIGTERM) for code in codes))
 
 
-@dataclass(frozen=True)
-class Common:
-    """What the processes of a command know together: the next run's number, runs under way."""
-
-    turn: Any
-    under_way: Any
-
-    def take(self, runs: Sequence[Chosen]) -> Iterator[Chosen]:
-        """Take one run after another that no other process has taken."""
-        while True:
-            with self.turn.get_lock():
-                number, self.turn.value = self.turn.value, self.turn.value + 1
-            if number >= len(runs):
-                return
-            self.count(1)
-            yield runs[number]
-
-    def count(self, more: int) -> None:
-        with self.under_way.get_lock():
-            self.under_way.value += more
-
-
-def in_processes(work: Callable[[], None], count: int) -> Iterator[int]:
-    """Do the same work in several processes; gives their exit codes, and passes a stop on."""
-    processes = [SPAWN.Process(target=work) for _ in range(count)]
-    for process in processes:
-        process.start()
-    told = False
-    with stop_on_signal() as stop:
-        for process in processes:
-            while process.is_alive():
-                process.join(0.2)
-                if stop.is_set() and not told:
-                    told = True
-                    for one in processes:
-                        one.terminate()
-            yield process.exitcode or 0
-
-
-def train(runs: Sequence[Chosen], args: argparse.Namespace, common: Common) -> None:
-    """Train the runs that no other process takes, and print what they spend their time on."""
+def train(runs: Sequence[Planned], args: argparse.Namespace, place: Place) -> int:
+    """Train the runs that no other process takes; prints a bill, returns whether one failed."""
     torch.set_num_threads(max(1, torch.get_num_threads() // args.processes))
     clocked(Evaluation, "after_task", "evaluation after each task")
     clocked(Learner, "remember", "memory")
     clocked(session, "_save", "checkpoints")
     clocked(CapturedSteps, "__init__", "capturing graphs")
     # Of one device, whose other runs may be another process's.
-    Fleet.share_of = lambda fleet, device: 1 / max(1, common.under_way.value)
+    Fleet.share_of = lambda fleet, device: place.share()
     began = time.perf_counter()
-    with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
+    # A stop waits for summaries, too: else their processes would be left behind.
+    with stop_on_signal() as stop, summary_writers() as pool:
 
         def ended(name: str, outcome: Outcome) -> None:
-            common.count(-1)
+            place.give_back()
             report_run(name, outcome, args, pool)
 
         outcomes = run_fleet(
-            (job(one, args) for one in common.take(runs)),
+            (job_into(one.folder, one.settings, args.root) for one in place.take(runs, stop)),
             at_once=args.at_once,
             save_every=args.save_every,
+            stop=stop,
             on_end=ended,
         )
         total = time.perf_counter() - began
     show_bill(len(outcomes), total)
+    return int(any(outcome.error is not None for outcome in outcomes.values()))
+
+
+def summary_writers() -> Executor:
+    return ProcessPoolExecutor(2, mp_context=SPAWN, initializer=stop_with_parent_alone)
 
 
 def show_bill(runs: int, total: float) -> None:
