@@ -147,7 +147,7 @@ def test_summaries_go_where_compare_finds_them(tmp_path: Path, capsys: Any) -> N
     count = len(list((RESULTS / "iirc-cifar" / "icarl-norm").glob("*.json")))
     assert f"iCaRL-norm, {count} runs" in shown
     assert main(["compare", str(RESULTS / "iirc-cifar"), "--json"]) == 0
-    first = json.loads(capsys.readouterr().out)["iirc-cifar-v1"]["er"][0]
+    first = json.loads(capsys.readouterr().out)["iirc-cifar-v1"]["er"]["tasks"][0]
     assert (first["task"], first["paper"], first["paper_std"]) == (0, 0.72, 0.039)
     assert first["difference"] == pytest.approx(first["ours"] - 0.72)
 
