@@ -40,8 +40,8 @@ class BesidePaper:
         """Whether more lies between the two than chance puts there; None without intervals.
 
         They differ if zero is outside of the interval over all tasks, or outside of more tasks'
-        intervals than it would be once in twenty times, were the tasks independent. Hardly any
-        runs have wide intervals, which much lies within.
+        intervals than it would be once in twenty times, were the tasks independent. Few runs
+        have wide intervals, within which much lies.
         """
         if not self.told:
             return None
