@@ -264,11 +264,12 @@ def _print(group: Group, beside: BesidePaper, paper: Published) -> None:
         soft_wrap=True,
     )
     table = plain_table("task", "ours", "paper", "difference", "95 %", "std", "paper std", "n")
-    lines, mean = [_with_paper(group, beside, j) for j in beside.tasks], None
+    lines = [_with_paper(group, beside, task) for task in beside.tasks]
     for line in lines:
         stds = share(line["ours_std"]), share(line["paper_std"])
         table.add_row(*_cells(line, "ours", "paper", 2), *stds, str(line["runs"]))
-    if (mean := _mean_with_paper(group, beside)) is not None:
+    mean = _mean_with_paper(group, beside)
+    if mean is not None:
         stds = share(mean["ours_std"]), f"≤{mean['paper_std']:.3f}"
         table.add_row(*_cells(mean, "ours", "paper"), *stds, str(mean["runs"]))
     print_table(screen, table)
