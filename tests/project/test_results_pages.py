@@ -13,7 +13,8 @@ import pytest
 from doc_pages import PAGES, ROOT, bench_script
 from polarbear.methods.catalogue import METHODS
 from polarbear.report.read.beside_paper import after_task, beside_paper
-from polarbear.report.read.paper import paper_results
+from polarbear.report.read.groups import Group
+from polarbear.report.read.paper import Published, paper_results
 from polarbear.report.read.runs import read_runs
 
 RESULTS = ROOT / "results" / "iirc-cifar"
@@ -54,18 +55,22 @@ def test_the_means_of_a_page_are_those_of_the_files(method: str) -> None:
         assert said["all tasks"] == shown([mean(run["r"]) for run in found])
 
 
-@pytest.mark.parametrize("method", ["er", "finetune", "icarl-cnn", "icarl-norm"])
+@pytest.mark.parametrize("method", ["er", "finetune", "icarl-cnn", "icarl-norm", "lucir"])
 def test_what_the_likeliest_class_gives_is_that_of_the_files(method: str) -> None:
     page, found = PAGES[f"docs/methods/{method}.md"], runs(method)
     (tasks,) = re.findall(r"^\| task \|(.*)\|$", page.partition("\n| mean (std)")[0], re.M)[-1:]
     (said,) = re.findall(r"^\| the likeliest class alone .*?\|(.*)\|$", page, re.M)
-    due = [mean(likeliest(run)[int(task)] for run in found) for task in cells(tasks)]
+    scores = {str(task): [likeliest(run)[task] for run in found] for task in range(22)}
+    scores["all tasks"] = [mean(likeliest(run)) for run in found]
+    due = [mean(scores[task]) for task in cells(tasks)]
     assert cells(said) == [f"{score:.3f}" for score in due]
 
 
-#: Methods whose task 0 is the same but for the weights that are kept; the first have ten orders.
-LINEAR_TEN = ("er", "finetune", "icarl-cnn")
-LINEAR_FEWER = (
+#: Methods whose task 0 is the same but for the weights that are kept.
+LINEAR = (
+    "er",
+    "finetune",
+    "icarl-cnn",
     "er-infinite",
     "incremental-joint",
     "agem",
@@ -79,35 +84,18 @@ LINEAR_FEWER = (
 
 def our_task_0() -> tuple[dict[str, dict[int, float]], list[list[float]]]:
     """Return R_0 of runs from our first weights, by method and order, and by order alone."""
-    of_method = {name: on_task_0(RESULTS / name) for name in (*LINEAR_TEN, *LINEAR_FEWER)}
+    of_method = {name: on_task_0(RESULTS / name) for name in LINEAR}
     by_order = [[s[order] for s in of_method.values() if order in s] for order in range(10)]
     return of_method, by_order
 
 
-def test_what_task_0_says_of_the_first_weights_is_that_of_the_files() -> None:
-    ten = LINEAR_TEN
+def test_how_far_runs_of_an_order_lie_apart_on_task_0_is_that_of_the_files() -> None:
     of_method, ours = our_task_0()
-    means = [mean(scores) for scores in ours]
     apart = sum((x - mean(some)) ** 2 for some in ours for x in some)
     runs_in_all = sum(map(len, ours))
-    page = " ".join(PAGES["docs/methods/er.md"].split())
-    shown = [f"{mean(of_method[name].values()):.3f}" for name in ten]
-    assert "From our draw they have {}, {} and {},".format(*shown) in page
     spread = (apart / (runs_in_all - 10)) ** 0.5
-    assert f"of {spread:.3f} ({runs_in_all} runs of {len(of_method)} methods," in page
-    (our_mean,) = re.findall(r"our mean of (0\.\d+)", page)
-    assert our_mean == f"{mean(x for name in ten for x in of_method[name].values()):.3f}"
-    theirs, with_c = authors_task_0(("A", "B")), authors_task_0(("A", "B", "C"))
-    for gains, said in (
-        ([mean(theirs[o]) - means[o] for o in range(10)], "gain {} ± {} on ours, order by order;"),
-        ([mean(with_c[o]) - means[o] for o in range(10)], "did not take off, {} ± {}."),
-    ):
-        assert said.format(f"{mean(gains):.3f}", f"{stdev(gains) / 10**0.5:.3f}") in page
-    low = [mean(theirs[o]) - means[o] for o in (1, 2, 3, 8)]
-    assert f"the authors' draw gains, {min(low):.3f} to {max(low):.3f}." in page
-    assert sorted(sorted(range(10), key=means.__getitem__)[:4]) == [1, 2, 3, 8]
-    gains = [mean(theirs[order]) - means[order] for order in range(10)]
-    assert f"their correlation is −{-correlation(gains, means):.2f}" in page
+    said = f"of {spread:.3f} ({runs_in_all} runs of {len(of_method)} methods,"
+    assert said in PAGES["docs/methods/er.md"]
 
 
 def on_task_0(folder: Path) -> dict[int, float]:
@@ -116,87 +104,80 @@ def on_task_0(folder: Path) -> dict[int, float]:
     return {run["order"]: run["r"][0] for run in files}
 
 
-def authors_task_0(sets: tuple[str, ...]) -> list[list[float]]:
-    """Return R_0 of runs from the authors' first weights, by order."""
-    found = in_sets(*sets)
-    whole = ("22-tasks/{}IncrementalJoint{}", "22-tasks/{}ERInfinite{}")
-    for name in ("6-tasks/{}ICarlCNN{}", *whole):
-        folder = BENCH_RESULTS / name.format("iirc-cifar/ablations.", "AuthorsWeights")
-        for order, score in on_task_0(folder).items():
-            found[order].append(score)
-    return found
-
-
-def in_sets(*sets: str) -> list[list[float]]:
-    """Return R_0 of the runs of some sets, by order."""
+def in_set(name: str) -> list[list[float]]:
+    """Return R_0 of the runs of a set, by order."""
     found: list[list[float]] = [[] for _ in range(10)]
     with (BENCH_RESULTS / "task-0.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            if row["runs"] in sets:
+            if row["runs"] == name:
                 found[int(row["order"])].append(float(row["test"]))
     return found
 
 
-def test_what_is_said_of_draws_of_their_own_is_that_of_the_files() -> None:
-    page = PAGES["docs/methods/er.md"]
-    own = {order: score for order, scores in enumerate(in_sets("D")) for score in scores}
-    ours = [mean(scores) for scores in our_task_0()[1]]
-    theirs = [mean(scores) for scores in authors_task_0(("A", "B"))]
-    for label, scores in (
-        ("our draw, all runs of the 11 methods", [ours[o] for o in own]),
-        ("the authors' draw, all runs but set C's", [theirs[o] for o in own]),
-        ("D, draws of their own, one run each", [*own.values()]),
-    ):
-        (said,) = re.findall(rf"^   \| {label} \|(.*)\|$", page, re.M)
-        assert cells(said) == [f"{score:.3f}" for score in (*scores, mean(scores))]
-    heads, others = re.findall(r"^   \| task 0 of order \| (.*) \| mean \|$", page, re.M)
-    assert cells(heads) == [str(order) for order in own]
-    assert cells(others) == ["1", "2", "3", "8"]
-    for others, said in (
-        (ours, "D is {} ± {} higher than ours"),
-        (theirs, "and {} ± {} higher than the authors'"),
-    ):
-        gains = [score - others[order] for order, score in own.items()]
-        assert said.format(f"{mean(gains):.3f}", f"{stdev(gains) / len(gains) ** 0.5:.3f}") in page
-    in_place = mean(own.get(order, ours[order]) for order in range(10))
-    assert f"the mean of ten orders is {in_place:.3f} instead of {mean(ours):.3f};" in page
+def gained(gains: list[float]) -> str:
+    """Return a mean gain and its standard error, as pages have them."""
+    return f"{mean(gains):.3f} ± {stdev(gains) / len(gains) ** 0.5:.3f}"
 
 
-def test_what_is_said_of_our_draw_on_a_cpu_is_that_of_the_files() -> None:
+def test_what_seeds_are_worth_on_task_0_is_that_of_the_file() -> None:
     page = PAGES["docs/methods/er.md"]
-    again = {order: score for order, scores in enumerate(in_sets("E")) for score in scores}
-    gpu = {order: our_task_0()[1][order] for order in again}
-    spans = [f"{min(scores):.3f} to {max(scores):.3f}" for scores in gpu.values()]
-    means = [mean(scores) for scores in gpu.values()]
-    for label, due in (
-        (
-            "our draw on a GPU, 280 epochs, lowest to highest of all runs",
-            spans,
-        ),  # and no mean of them
-        ("the same, their mean", [f"{x:.3f}" for x in (*means, mean(means))]),
-        (
-            "E, our draw on a CPU, 120 epochs, one run each",
-            [f"{x:.3f}" for x in (*again.values(), mean(again.values()))],
-        ),
-    ):
-        (said,) = re.findall(rf"^   \| {label} \|(.*)\|$", page, re.M)
-        assert cells(said) == due
-    gains = [score - mean(gpu[order]) for order, score in again.items()]
-    assert f"E is {mean(gains):.3f} ± {stdev(gains) / 2:.3f} (standard error) higher" in page
-    above = [order for order, score in again.items() if score > max(gpu[order])]
-    assert (len(again), len(above)) == (4, 3)
-    assert "three of its four runs lie above all of ours of their orders" in page
-    of_method = our_task_0()[0]
-    for order in (3, 8):  # by the kernels for whole images; ER's by Triton's
-        later = sorted(of_method[name][order] for name in ("finetune", "icarl-cnn"))
-        assert "{:.3f} and {:.3f}".format(*later) in page
-    assert (
-        "ER's by Triton's ({:.3f} and {:.3f})".format(*(of_method["er"][o] for o in (3, 8))) in page
+    first, *others = ([score for (score,) in in_set(f"F {seed}")] for seed in range(100, 104))
+    together = [mean(scores) for scores in zip(*others, strict=True)]
+    rows = {f"F, seed {seed}": scores for seed, scores in enumerate(others, start=101)}
+    for name, scores in (rows | {"the three, each order's mean": together}).items():
+        gains = [new - old for new, old in zip(scores, first, strict=True)]
+        assert f"   | {name} | {shown(scores)} | {gained(gains)} |" in page
+    assert f"   | F, seed 100 | {shown(first)} | |" in page
+    with_triton = mean(run["r"][0] for run in runs("er"))
+    assert f"has {with_triton:.3f} on task 0 with those and {mean(first):.3f} with today's" in page
+    again = {order: score for order, scores in enumerate(in_set("E")) for score in scores}
+    assert [*again] == [1, 2, 3, 8]
+    above = gained([score - first[order] for order, score in again.items()])
+    assert f"end {above} above set F's" in page
+    ours = our_task_0()[1]
+    on_a_cpu = [x - mean(ours[order]) for order, some in enumerate(in_set("D")) for x in some]
+    assert len(on_a_cpu) == 5
+    assert f"end {gained(on_a_cpu)} above our runs with seed 100" in page
+
+
+def test_what_seeds_of_their_own_are_worth_is_that_of_the_files() -> None:
+    page = PAGES["docs/methods/er.md"]
+    own = runs("../../bench/results/draws/iirc-cifar/er")
+    assert [(run["order"], run["seed"]) for run in own] == [(n, 101 + n) for n in range(10)]
+    pairs = [
+        [new - old for new, old in zip(one["r"], other["r"], strict=True)]
+        for one, other in zip(own, runs("er"), strict=True)
+    ]
+    tasks = (0, 1, 5, 10, 15, 21)
+    means = [shown([run["r"][j] for run in own]) for j in tasks]
+    means.append(shown([mean(run["r"]) for run in own]))
+    gains = [gained([gain[j] for gain in pairs]) for j in tasks]
+    gains.append(gained([mean(gain) for gain in pairs]))
+    paper = paper_results("iirc-cifar")["er"]
+    (group,), (hundred,) = (
+        read_runs(path).groups for path in (BENCH_RESULTS / "draws", RESULTS / "er")
     )
-    own = {order: score for order, scores in enumerate(in_sets("D")) for score in scores}
-    both = [own[order] - again[order] for order in own.keys() & again.keys()]
-    assert len(both) == 3
-    assert f"D lies {mean(both):.3f} above E" in page
+    for label, due in (
+        ("seeds 101 to 110, mean (std) of ten orders", means),
+        ("gain of seeds 101 to 110, order by order, ± standard error", gains),
+        ("seed 100 less the paper", less_the_paper(hundred, paper, tasks)),
+        ("seeds 101 to 110 less the paper", less_the_paper(group, paper, tasks)),
+    ):
+        (said,) = re.findall(rf"^\| {re.escape(label)} \|(.*)\|$", page, re.M)
+        assert [one.replace("−", "-") for one in cells(said)] == due
+    found = beside_paper(group, paper)
+    assert (found.apart, found.verdict) == (0, "within chance")
+    over = found.over_all.difference
+    assert f"lie {-over.mean:.3f} ± {over.half_width:.3f} below it, and none of their" in page
+    start, later = ([gain[0] for gain in pairs], [mean(gain[1:]) for gain in pairs])
+    assert f"gain after that correlate at {correlation(start, later):.2f}" in page
+
+
+def less_the_paper(group: Group, paper: Published, tasks: tuple[int, ...]) -> list[str]:
+    """Return the differences after some tasks and over all with their intervals."""
+    found = [after_task(group, paper, task).difference for task in tasks]
+    found.append(beside_paper(group, paper).over_all.difference)
+    return [f"{one.mean:+z.3f} ± {one.half_width:.3f}" for one in found]
 
 
 def test_every_draw_is_er_with_a_seed_of_its_own() -> None:
@@ -206,7 +187,7 @@ def test_every_draw_is_er_with_a_seed_of_its_own() -> None:
     assert words.split() == [f"{name}:{order}" for order, name in enumerate(found)]
 
 
-@pytest.mark.parametrize("method", ["icarl-cnn", "icarl-norm"])
+@pytest.mark.parametrize("method", ["icarl-cnn", "icarl-norm", "lucir"])
 def test_the_differences_of_a_page_are_those_that_compare_prints(method: str) -> None:
     page = PAGES[f"docs/methods/{method}.md"]
     (tasks,) = re.findall(r"^\| task \|(.*)\|$", page.partition("\n| mean (std)")[0], re.M)[-1:]
@@ -257,6 +238,24 @@ def test_what_is_said_of_icarl_cnn_in_words_is_so() -> None:
     first = sorted((run["r"][0], run["order"]) for run in found)
     assert {order for _, order in first[:2]} == {1, 2}
     assert f"the mean of orders 0 to 2 was {mean(run['r'][0] for run in found[:3]):.3f}" in page
+
+
+def test_what_is_said_of_lucir_in_words_is_so() -> None:
+    page, found = PAGES["docs/methods/lucir.md"], runs("lucir")
+    last = [run["r"][21] for run in found]
+    assert f"all ten runs end between {min(last):.3f} and {max(last):.3f}" in page
+    (_, start) = page.split("standard deviation of such a mixture |\n")
+    paper = paper_results("iirc-cifar")["lucir"]
+    for task, line in zip((2, 10, 21), start.splitlines()[1:], strict=False):
+        ours, theirs = mean(run["r"][task] for run in found), paper.mean[task]
+        part = theirs / ours
+        due = [str(task), f"{ours:.3f}", f"{theirs:.2f} ({paper.std[task]:.3f})"]
+        due += [f"{part:.2f}", f"{(part * (1 - part)) ** 0.5 * ours:.2f}"]
+        assert cells(line) == due
+    ends = {name: mean(run["scores"][name][21] for run in found) for name in found[0]["scores"]}
+    assert "superclasses is {pw_jaccard/superclass:.2f}, that of".format(**ends) in page
+    assert "subclasses {pw_jaccard/subclass:.2f}, and it predicts".format(**ends) in page
+    assert "it predicts {label_ratio:.2f} labels for each true one".format(**ends) in page
 
 
 def test_what_is_said_of_lucirs_sigma_is_that_of_the_file() -> None:
