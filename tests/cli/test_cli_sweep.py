@@ -51,6 +51,26 @@ def test_folders_are_named_by_what_differs() -> None:
     ]
 
 
+def test_with_seeds_of_their_own_no_two_orders_share_one() -> None:
+    words = ("er", *SHAPES, "--orders", "1,3", "--own-seeds")
+    beside = [f"runs/iirc-shapes/er/order-{n}-seed-{100 + n}" for n in (1, 3)]
+    assert folders(*words) == beside
+    assert folders("er", *SHAPES, "--own-seeds", "--order", "3") == beside[1:]
+    (one,) = plan([*words, "--seed", "7"])
+    assert [one.settings_of(order).seed for order in one.orders] == [8, 10]
+    assert [one.settings_of(order).order for order in one.orders] == [1, 3]
+    (swept,) = plan([*words, "--seeds", "7"])
+    assert [swept.name(order) for order in (1, 3)] == ["seed 8 order 1", "seed 10 order 3"]
+    Path("sweep.toml").write_text('benchmark = "iirc-shapes"\norders = "1,3"\nown_seeds = true\n')
+    assert folders("er", "--from", "sweep.toml") == beside
+
+
+def test_runs_with_seeds_of_their_own_are_one_group(capsys) -> None:
+    words = ("run", "finetune", *TINIEST, *ON_CPU, "--network", "small", "--orders", "0-1")
+    assert main([*words, "--own-seeds", "--seed", "5"]) == 0
+    assert "n = 2; orders 0, 1, seeds 5, 6)" in capsys.readouterr().out
+
+
 def test_every_combination_has_its_settings_and_each_method_its_presets() -> None:
     words = ("--methods", "icarl-norm,er", "--benchmark", "iirc-imagenet-lite", "--seeds", "1-2")
     rates = [one.settings.learning_rate for one in plan([*words, "--orders", "0"])]

@@ -19,6 +19,7 @@ from polarbear.report.read.runs import read_runs
 
 RESULTS = ROOT / "results" / "iirc-cifar"
 BENCH_RESULTS = ROOT / "bench" / "results"
+README = PAGES["README.md"]
 WITH_MEANS = ("agem", "er", "finetune", "icarl-cnn", "icarl-norm", "kin", "lucir")
 FOUND = ("parents_right", "parents_wrong", "parents_false")
 
@@ -180,13 +181,6 @@ def less_the_paper(group: Group, paper: Published, tasks: tuple[int, ...]) -> li
     return [f"{one.mean:+z.3f} ± {one.half_width:.3f}" for one in found]
 
 
-def test_every_draw_is_er_with_a_seed_of_its_own() -> None:
-    found = json.loads((ROOT / "bench" / "draws.json").read_text(encoding="utf-8"))
-    assert found == {f"er-seed-{n}": {"method": "er", "seed": n} for n in range(101, 111)}
-    (words,) = re.findall(r"bench/run.py (.*) --variants bench/draws", PAGES["docs/methods/er.md"])
-    assert words.split() == [f"{name}:{order}" for order, name in enumerate(found)]
-
-
 @pytest.mark.parametrize("method", ["icarl-cnn", "icarl-norm", "lucir"])
 def test_the_differences_of_a_page_are_those_that_compare_prints(method: str) -> None:
     page = PAGES[f"docs/methods/{method}.md"]
@@ -216,7 +210,7 @@ def test_a_verdict_is_what_the_files_say(method: str) -> None:
         assert f"{abs(over.mean):.3f}{wide} {side} the paper over all tasks" in said
     else:
         assert f"equal to the paper over all tasks ({found.over_all.a:.3f})" in said
-    row = next(line for line in PAGES["README.md"].splitlines() if f"/{method}.md#result)" in line)
+    row = next(line for line in README.splitlines() if f"/{method}.md#result)" in line)
     assert due[0].lower() in row or "differs, explained" in row
     if "no task's interval leaves 0 out" in said:
         assert found.apart == 0
@@ -516,7 +510,7 @@ def test_what_is_said_of_kin_in_words_is_so() -> None:
     found = runs("kin")
     last, over = [run["r"][21] for run in found], [mean(run["r"]) for run in found]
     parents = found_parents(found)
-    page, readme = PAGES["docs/methods/kin.md"], PAGES["README.md"]
+    page, readme = PAGES["docs/methods/kin.md"], README
     assert f"{mean(last):.3f} ± {stdev(last):.3f}" in page
     assert (
         f"**{mean(last):.3f} ± {stdev(last):.3f}** | {mean(over):.3f} ± {stdev(over):.3f}" in readme
@@ -541,6 +535,42 @@ def test_what_is_said_of_too_many_labels_or_too_few_is_in_the_files(method: str)
 
 
 # The page of results
+
+
+def test_what_is_said_of_runs_begun_again_is_that_of_the_file() -> None:
+    with (BENCH_RESULTS / "repeated.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    apart = {
+        (row["method"], int(row["task"])): float(row["again"]) - float(row["first"]) for row in rows
+    }
+    for row in rows:
+        (run,) = (run for run in runs(row["method"]) if run["order"] == int(row["order"]))
+        assert f"{run['r'][int(row['task'])]:.4f}" == row["first"]
+    by_run = {name: [x for (of, _), x in apart.items() if of == name] for name, _ in apart}
+    assert {name: len(some) - 1 for name, some in by_run.items()} == {"agem": 14, "icarl-norm": 16}
+    page, (highest, second, *_) = PAGES["docs/results.md"], sorted(map(abs, apart.values()))[::-1]
+    assert {f"{abs(mean(some)):.3f}" for some in by_run.values()} == {"0.002"}
+    assert "differ from their files by 0.002 in the mean over tasks" in page
+    assert abs(apart["agem", 0]) == highest
+    assert (
+        f"by {highest:.3f} at most (A-GEM, task 0; all the others by {second:.3f} or less)" in page
+    )
+
+
+def test_the_readmes_table_beside_the_paper_is_that_of_the_files() -> None:
+    folders = {"each with a seed of its own": BENCH_RESULTS / "draws"}
+    rows = re.findall(r"^\| ([^|]+, \d+.*?) \|(.*)\| .*\(docs/methods/([\w-]+)\.md", README, re.M)
+    assert len(rows) == 9
+    for name, said, method in rows:
+        own = next((at for words, at in folders.items() if words in name), RESULTS / method)
+        (group,) = read_runs(own).groups
+        assert f", {group.count}" in name
+        paper = paper_results("iirc-cifar").get(method)
+        due = []
+        for task in (0, 10, 21):
+            due.append(f"{mean(run.scores['pw_jaccard'][task] for run in group.runs):.2f}")
+            due.append("" if paper is None else f"{paper.mean[task]:.2f} ({paper.std[task]:.3f})")
+        assert [cell.strip() for cell in said.split("|")] == due, name
 
 
 @pytest.fixture(scope="module")

@@ -97,9 +97,14 @@ class Asked(NamedTuple):
     orders: tuple[int, ...]
     line: Line | None = None
 
+    def settings_of(self, order: int) -> Settings:
+        """Return the settings of one order's run."""
+        seed = self.settings.seed + order if self.where.own_seeds else self.settings.seed
+        return replace(self.settings, order=order, seed=seed)
+
     def folder(self, order: int) -> Path:
         """Return the folder of one order's run, by what differs among those of a command."""
-        usual, out = usual_folder(replace(self.settings, order=order)), self.where.out
+        usual, out = usual_folder(self.settings_of(order)), self.where.out
         line = self.line or Line(self.settings.method, ())
         if out is None:
             return usual.parent / line.apart / usual.name
@@ -116,7 +121,7 @@ class Asked(NamedTuple):
 
     def name(self, order: int) -> str:
         """Return what tells one order's run from the others of a command."""
-        told = [] if self.line is None else [self.line.name, f"seed {self.settings.seed}"]
+        told = [] if self.line is None else [self.line.name, f"seed {self.settings_of(order).seed}"]
         return " ".join(filter(None, [*told, f"order {order}"]))
 
 
@@ -179,7 +184,7 @@ def _left_to_do(asked: Asked, order: int) -> Wanted | None:
     from polarbear.engine.world import the_world
     from polarbear.launch.left_to_do import standing
 
-    settings, folder = replace(asked.settings, order=order), asked.folder(order)
+    settings, folder = asked.settings_of(order), asked.folder(order)
     if standing(settings, folder) != "finished":
         return Wanted(asked.name(order), folder, settings, threads=threads_of(asked))
     if the_world().is_first:
