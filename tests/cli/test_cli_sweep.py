@@ -138,6 +138,7 @@ def test_a_file_says_the_same_and_the_command_counts() -> None:
         (("er", "--sweep", "epochs=1", "--sweep", "epochs=2"), "names a setting twice"),
         (("er", "--sweep", "learning_rate=1,1.0"), "two runs of the sweep would be the same"),
         (("er", "--seeds", "2-1"), "--seeds '2-1': write the lower one first"),
+        (("er", "--seeds", "5,6", "--own-seeds"), "--own-seeds takes one seed, order 0's"),
         (("er", "--seeds", "0-99999999"), "are more than 10,000 runs"),
         (("--from", "absent.toml"), "absent.toml"),
         (("er", "--from"), "--from takes one file"),

@@ -36,9 +36,9 @@ class Several:
         str | None, flag("Several class orders, one run for each: 0-9 or 0,3,5.", "LIST")
     ] = None
     seeds: Annotated[str | None, flag("Several seeds: 1-3 or 1,7.", "LIST")] = None
-    own_seeds: Annotated[bool, flag("A seed of its own for each order: order N has SEED + N.")] = (
-        False
-    )
+    own_seeds: Annotated[
+        bool, flag("A seed of its own for each order: order N has the seed SEED + N.")
+    ] = False
     sweep: Annotated[
         UseAppendAction[tuple[str, ...]],
         flag("Several values of a setting, or of options.NAME; may be repeated.", "NAME=A,B"),
@@ -80,6 +80,11 @@ def lines_of(words: Sequence[str]) -> list[Line]:
     values = dict(map(_values, chosen.sweep))
     _refuse_twice(values, chosen, rest)
     seeds = _seeds(chosen.seeds)
+    if chosen.own_seeds and len(seeds) > 1:
+        raise PolarbearError(
+            f"--own-seeds takes one seed, order 0's: the orders of --seeds {chosen.seeds} "
+            "would share some"
+        )
     orders = [] if chosen.orders is None else ["--orders", chosen.orders]
     orders += ["--own-seeds"] if chosen.own_seeds else []
     lines = []
