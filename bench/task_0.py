@@ -1,6 +1,6 @@
 """How runs of a linear head begin: what bench/results/task-0.csv has of task 0, a line per run.
 
-    python bench/task_0.py G runs/draws/order-* >> bench/results/task-0.csv
+    python bench/task_0.py H runs/draws/order-* >> bench/results/task-0.csv
 
 A run takes off when its in-task validation passes 0.1; until then it predicts nothing.
 """

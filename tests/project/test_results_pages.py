@@ -190,6 +190,12 @@ def test_what_is_said_of_kernels_on_task_0_is_that_of_the_files() -> None:
     assert f"{gained(apart[:9])} without order 9, which fell by {-apart[9]:.3f}." in page
     again = {order: scores[0] for order, scores in enumerate(in_set("E")) if scores}
     assert [*again] == [1, 2, 3, 8]
+    others = [in_set(f"F {seed}") for seed in (101, 102, 103)]
+    exact = {order: scores[0] for order, scores in enumerate(in_set("G")) if scores}
+    said = "{:.3f} and {:.3f} on orders 2 and 8, where those runs have {:.3f} and {:.3f} on average"
+    assert said.format(*exact.values(), *(mean(ours[order]) for order in exact)) in page
+    said = "set F's other seeds {:.3f} and {:.3f}."
+    assert said.format(*(mean(of[order][0] for of in others) for order in exact)) in page
     above = gained([score - mean(ours[order]) for order, score in again.items()])
     and_f = gained([score - today[order] for order, score in again.items()])
     assert f"end {above} above all our runs of these orders on a GPU, and {and_f} above" in page
