@@ -49,7 +49,7 @@ def section(folder: Path) -> str:
         scores += ["ours, all tasks", "paper", "difference", "tasks apart"]
         parts += [
             "### Beside the paper",
-            table(scores, [[linked(group), *beside(group, theirs)] for group, theirs in both]),
+            table(scores, [row for group, theirs in both for row in rows(group, theirs, folder)]),
             "### Verdicts and cost",
             table(
                 ["method", "verdict", *COSTS], [[linked(g), verdict(g), *cost(g)] for g, _ in both]
@@ -84,6 +84,16 @@ def missing(benchmark: str, ours: Mapping[str, Group], paper: Mapping[str, Publi
 def span_words(orders: Iterable[int]) -> str:
     """Return class orders as commands take them."""
     return spans(orders).replace("–", "-").replace(" ", "")
+
+
+def rows(group: Group, paper: Published, folder: Path) -> list[list[str]]:
+    """Return a method's row beside the paper, and one of its runs with a seed for each order."""
+    own = folder.parents[1] / "bench" / "results" / "draws" / folder.name / group.method
+    found = [[linked(group), *beside(group, paper)]]
+    for other in read_runs(own).groups if own.is_dir() else ():
+        title = f"{linked(other)}, seeds {spans(other.seeds)}"
+        found.append([title, *beside(other, paper)])
+    return found
 
 
 def linked(group: Group) -> str:
