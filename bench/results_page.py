@@ -88,6 +88,7 @@ def span_words(orders: Iterable[int]) -> str:
 
 def rows(group: Group, paper: Published, folder: Path) -> list[list[str]]:
     """Return a method's row beside the paper, and one of its runs with a seed for each order."""
+    # Not among the results, where a method has one line, but beside them.
     own = folder.parents[1] / "bench" / "results" / "draws" / folder.name / group.method
     found = [[linked(group), *beside(group, paper)]]
     for other in read_runs(own).groups if own.is_dir() else ():

@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 
 from doc_pages import PAGES, ROOT, bench_script
+from polarbear.base.files import plain
+from polarbear.cli.commands.run import plan
 from polarbear.methods.catalogue import METHODS
 from polarbear.report.read.beside_paper import after_task, beside_paper
 from polarbear.report.read.groups import Group
@@ -238,6 +240,18 @@ def test_what_seeds_of_their_own_are_worth_is_that_of_the_files() -> None:
     assert f"gain after that correlate at {correlation(start, later):.2f}" in page
     left = [through_the_origin(start, [gain[task] for gain in pairs]) for task in (5, 21)]
     assert "{} is left after task 5 and {} after task 21".format(*left) in page
+
+
+def test_seeds_of_their_own_have_the_settings_of_the_command_on_the_page() -> None:
+    (words,) = re.findall(
+        r"^    polarbear run (.*--own-seeds.*)$", PAGES["docs/methods/er.md"], re.M
+    )
+    (asked,) = plan(words.split())
+    for run in runs("../../bench/results/draws/iirc-cifar/er"):
+        due = plain(asked.settings_of(run["order"]).to_dict())
+        # None is ER's own rule; scores that are kept train nothing else.
+        due |= {"decision": "threshold", "keep_scores": True}
+        assert run["settings"] == due
 
 
 def through_the_origin(start: list[float], later: list[float]) -> str:
